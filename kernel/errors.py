@@ -1,0 +1,137 @@
+"""One exception type for everything that a caller may see, and the tables that come from the proto options.
+
+Kernel code raises `FetchboxError`; one interceptor per server turns it into a gRPC status (`to_status`); the gateway
+turns that into HTTP by `http_status`. Nothing else maps errors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from google.protobuf.any_pb2 import Any
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.message import Message
+from google.rpc.error_details_pb2 import BadRequest, ErrorInfo, RetryInfo
+from google.rpc.status_pb2 import Status
+
+from fetchbox.errors.v1 import errors_pb2
+from fetchbox.errors.v1.errors_pb2 import FailureCode, FailureMapping, Reason, ReasonMapping
+
+DOMAIN = "fetchbox"
+"""`ErrorInfo.domain` of every error."""
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """One broken rule: where (`resources[3].url`), what, and the rule's id where it has one."""
+
+    field: str
+    description: str
+    rule: str = ""
+
+
+@dataclass
+class FetchboxError(Exception):
+    """Something was refused or is not possible now. `message` is for people and says what to do next."""
+
+    reason: Reason.ValueType
+    message: str
+    violations: tuple[Violation, ...] = ()
+    retry_after: float | None = None
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    details: tuple[Message, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{reason_name(self.reason)}: {self.message}"
+
+
+def reason_name(reason: Reason.ValueType) -> str:
+    """`INVALID_PAYLOAD` of `REASON_INVALID_PAYLOAD`: the name on the wire."""
+    return Reason.Name(reason).removeprefix("REASON_")
+
+
+def reason_of(name: str) -> Reason.ValueType | None:
+    """The reason of a name on the wire; None for a name that is none of ours."""
+    try:
+        return Reason.Value(f"REASON_{name}")
+    except ValueError:
+        return None
+
+
+def mapping(reason: Reason.ValueType) -> ReasonMapping:
+    """The gRPC code and HTTP status of a reason, from its proto option."""
+    value = Reason.DESCRIPTOR.values_by_number[reason]
+    return value.GetOptions().Extensions[errors_pb2.reason]
+
+
+def invalid(message: str, violations: Iterable[Violation] = ()) -> FetchboxError:
+    """The input breaks a rule."""
+    return FetchboxError(errors_pb2.REASON_INVALID_PAYLOAD, message, tuple(violations))
+
+
+def unavailable(message: str) -> FetchboxError:
+    """A dependency is down."""
+    return FetchboxError(errors_pb2.REASON_UNAVAILABLE, message)
+
+
+def not_found(message: str) -> FetchboxError:
+    """There is no such thing."""
+    return FetchboxError(errors_pb2.REASON_NOT_FOUND, message)
+
+
+def to_status(error: FetchboxError) -> Status:
+    """The error as `google.rpc.Status`, with `ErrorInfo` first and `BadRequest` and `RetryInfo` where they apply."""
+    details: list[Message] = [ErrorInfo(reason=reason_name(error.reason), domain=DOMAIN, metadata=error.metadata)]
+    if error.violations:
+        details.append(_bad_request(error.violations))
+    if error.retry_after is not None:
+        seconds = int(error.retry_after)
+        nanos = int((error.retry_after - seconds) * 1e9)
+        details.append(RetryInfo(retry_delay=Duration(seconds=seconds, nanos=nanos)))
+    details.extend(error.details)
+    status = Status(code=mapping(error.reason).grpc_code, message=error.message)
+    status.details.extend(_packed(detail) for detail in details)
+    return status
+
+
+def _bad_request(violations: Iterable[Violation]) -> BadRequest:
+    return BadRequest(
+        field_violations=[
+            BadRequest.FieldViolation(field=v.field, description=v.description, reason=v.rule) for v in violations
+        ]
+    )
+
+
+def _packed(detail: Message) -> Any:
+    packed = Any()
+    packed.Pack(detail)
+    return packed
+
+
+def failure_name(code: FailureCode.ValueType, http_status: int = 0) -> str:
+    """`DOWNLOAD_TRUNCATED`, `DOWNLOAD_HTTP_403`: a failure code as streams carry it."""
+    name = FailureCode.Name(code).removeprefix("FAILURE_CODE_")
+    return f"{name}_{http_status}" if code == errors_pb2.FAILURE_CODE_DOWNLOAD_HTTP else name
+
+
+def operator_code(code: str) -> str:
+    """A failure code as operators see it: `HTTP_403` for an HTTP status (seed 001 section 2)."""
+    return code.removeprefix("DOWNLOAD_") if code.startswith("DOWNLOAD_HTTP_") else code
+
+
+_RETRYABLE_HTTP = frozenset({408, 425, 429})
+_FINAL_HTTP = frozenset({501, 505})
+
+
+def is_retryable(code: str) -> bool:
+    """Whether another attempt may succeed. An unknown code of another's worker counts as retryable."""
+    if code.startswith("DOWNLOAD_HTTP_"):
+        status = int(code.rpartition("_")[2] or 0) if code.rpartition("_")[2].isdigit() else 0
+        return status in _RETRYABLE_HTTP or (500 <= status < 600 and status not in _FINAL_HTTP)
+    try:
+        value = FailureCode.DESCRIPTOR.values_by_name[f"FAILURE_CODE_{code}"]
+    except KeyError:
+        return True
+    options: FailureMapping = value.GetOptions().Extensions[errors_pb2.failure]
+    return options.retryable

@@ -1,0 +1,103 @@
+"""Every Redis key and stream name. No other file spells a key (a test greps for strays).
+
+The names of the streams are those of seed 000, of the job record those of seed 004; `contracts.md` settles the rest.
+"""
+
+import zlib
+
+NAMESPACE = "fetchbox."
+"""Streams live in this namespace (seed 000 section 1)."""
+
+GROUP_WORKERS = "workers"
+GROUP_OPERATORS = "operators"
+
+TASKS = "jobs.tasks"
+STATUS = "jobs.status"
+LOGS = "jobs.logs"
+DLQ = "jobs.dlq"
+TOPICS = (TASKS, STATUS, LOGS, DLQ)
+
+
+def partition_of(job_id: str, partitions: int) -> int:
+    """The partition of a job: CRC-32 (IEEE) of the UTF-8 id modulo the count, so that any language can do it."""
+    return zlib.crc32(job_id.encode()) % partitions
+
+
+def stream(topic: str, partition: int) -> str:
+    """`fetchbox.jobs.tasks:0`: one partition of a topic."""
+    return f"{NAMESPACE}{topic}:{partition}"
+
+
+def lease(lane: str) -> str:
+    """Sorted set of a lane: worker -> when its lease ends, in ms of Redis time."""
+    return f"{{{lane}}}:lease"
+
+
+def delayed(lane: str) -> str:
+    """Sorted set of a lane: entry -> when its next attempt is due, in ms of Redis time."""
+    return f"{{{lane}}}:delayed"
+
+
+def redo(lane: str) -> str:
+    """Hash of a lane: entry -> `attempts:crashes`."""
+    return f"{{{lane}}}:redo"
+
+
+def outbox(lane: str) -> str:
+    """Sorted set of a lane: job accepted but perhaps not yet published -> since when, in ms of Redis time."""
+    return f"{{{lane}}}:outbox"
+
+
+def cursors(lane: str) -> str:
+    """Hash of a stream: reader that retention must not overtake -> the last entry it has."""
+    return f"{{{lane}}}:cursors"
+
+
+def job(job_id: str) -> str:
+    """Hash: the record of a job (seed 004)."""
+    return f"job:{job_id}"
+
+
+def job_events(job_id: str) -> str:
+    """Stream: the events of a job (seed 004)."""
+    return f"job:{job_id}:events"
+
+
+def job_bits(job_id: str) -> str:
+    """Bitmap: bit `resource_index - 1` is set once that resource is settled."""
+    return f"job:{job_id}:bits"
+
+
+def job_resources(job_id: str) -> str:
+    """Hash: fences, failures and settled resources that have no index."""
+    return f"job:{job_id}:resources"
+
+
+def manifest_idempotency(tenant: str, job_type: str, key: str) -> str:
+    """Hash: the submit of a manifest under an idempotency key; scope tenant + job type + key."""
+    return f"fetchbox:idempotency:{tenant}:{job_type}:{key}"
+
+
+def job_index() -> str:
+    """Sorted set: every job -> when it was accepted, in ms."""
+    return "fetchbox:jobs"
+
+
+def ended_index() -> str:
+    """Sorted set: every ended job -> when it ended, in ms; the pruner starts here."""
+    return "fetchbox:jobs:ended"
+
+
+def open_index() -> str:
+    """Sorted set: jobs without a known total -> their last news, in ms; the idle timeout starts here."""
+    return "fetchbox:jobs:open"
+
+
+def host_gate(host: str) -> str:
+    """String with an expiry: the whole fleet leaves this host alone for so long (`Retry-After`)."""
+    return f"fetchbox:host:{host}:gate"
+
+
+def rate_limit(tenant: str) -> str:
+    """String with an expiry: the submits of a tenant in this second."""
+    return f"fetchbox:rate:{tenant}"
