@@ -1,0 +1,175 @@
+"""Configuration: TOML or YAML, then the environment, into one checked `fetchbox.config.v1.Config`.
+
+The message is the schema: field names are the keys, its protovalidate rules and the few below are the rules. A wrong
+value or an unknown key raises `ConfigError`, which names the key; nothing is guessed and nothing is ignored, except
+environment variables that are no key of ours, since orchestrators inject such.
+"""
+
+import ipaddress
+import os
+import tomllib
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import yaml
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.duration_pb2 import Duration
+
+from fetchbox.config.v1.config_pb2 import Config, JobType
+from kernel.config_values import ConfigError, apply
+from kernel.validation import violations
+
+__all__ = ["ConfigError", "defaults", "job_type", "load", "millis", "seconds"]
+
+_SEED_002_SECTIONS = ("redis", "worker", "producer", "circuit_breaker", "observability")
+"""The keys of these sections are overridden by bare names (`REDIS_ADDR`), all others as `FETCHBOX_…` (contracts)."""
+
+_NOT_IN_SEED_002 = frozenset(
+    {
+        "redis.tls",
+        "redis.tls_ca_file",
+        "worker.block",
+        "worker.crash_limit",
+        "worker.deadline",
+        "worker.drain_grace",
+        "worker.listen",
+        "worker.reap_interval",
+    }
+)
+
+
+def seconds(duration: Duration) -> float:
+    """A duration in seconds."""
+    return duration.seconds + duration.nanos / 1e9
+
+
+def millis(duration: Duration) -> int:
+    """A duration in whole milliseconds."""
+    return duration.seconds * 1000 + duration.nanos // 1_000_000
+
+
+def job_type(config: Config, name: str) -> JobType | None:
+    """A configured job type; None for an unknown one. `default` always exists."""
+    return config.job_types.get(name)
+
+
+@cache
+def _default_values() -> dict[str, Any]:
+    return tomllib.loads(files("kernel").joinpath("config_defaults.toml").read_text())
+
+
+def defaults() -> Config:
+    """The configuration of an empty file."""
+    return load(None, {})
+
+
+def load(path: Path | None = None, environ: Mapping[str, str] = os.environ) -> Config:
+    """The checked configuration.
+
+    `path` may be None or missing: then the defaults hold. Raises `ConfigError` with every broken rule.
+    """
+    config = Config()
+    apply(config, _default_values())
+    if path is not None:
+        apply(config, _read(path))
+    for name, key in environment_names():
+        if name in environ:
+            _override(config, key, name, environ[name])
+    for value in config.job_types.values():
+        value.handler = value.handler or "default"
+        value.checksum = value.checksum or "strict"
+    _check(config)
+    return config
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return {}
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(str(path), f"cannot be read: {error}") from error
+    try:
+        values = tomllib.loads(text) if path.suffix == ".toml" else yaml.safe_load(text)
+    except (tomllib.TOMLDecodeError, yaml.YAMLError) as error:
+        raise ConfigError(str(path), f"is not valid {'TOML' if path.suffix == '.toml' else 'YAML'}: {error}") from error
+    if values is None:
+        return {}
+    if not isinstance(values, dict):
+        raise ConfigError(str(path), "must hold a table of sections")
+    return values
+
+
+@cache
+def environment_names() -> tuple[tuple[str, str], ...]:
+    """Every overridable key with its variable: `("REDIS_ADDR", "redis.addr")`."""
+    return tuple((_variable(key), key) for key in _leaves(Config.DESCRIPTOR, ""))
+
+
+def _variable(key: str) -> str:
+    name = key.upper().replace(".", "_")
+    bare = key.split(".", maxsplit=1)[0] in _SEED_002_SECTIONS and key not in _NOT_IN_SEED_002
+    return name if bare else f"FETCHBOX_{name}"
+
+
+def _leaves(descriptor: Descriptor, prefix: str) -> Iterator[str]:
+    for field in descriptor.fields:
+        key = f"{prefix}{field.name}"
+        if _is_map(field):
+            continue
+        if field.message_type is None or field.message_type.full_name == "google.protobuf.Duration":
+            yield key
+        elif not field.is_repeated:
+            yield from _leaves(field.message_type, f"{key}.")
+
+
+def _is_map(field: FieldDescriptor) -> bool:
+    return field.message_type is not None and field.message_type.GetOptions().map_entry
+
+
+def _override(config: Config, key: str, name: str, text: str) -> None:
+    value: Any = yaml.safe_load(text) if text[:1] in "[{" else text
+    for part in reversed(key.split(".")):
+        value = {part: value}
+    try:
+        apply(config, value, from_text=True)
+    except ConfigError as error:
+        raise ConfigError(name, f"{error.rule} (overrides {key})") from error
+
+
+def _check(config: Config) -> None:
+    broken = [(violation.field, violation.description) for violation in violations(config)]
+    broken += _cross_checks(config)
+    if broken:
+        raise ConfigError(*broken[0], more=tuple(broken[1:]))
+
+
+def _cross_checks(config: Config) -> Iterator[tuple[str, str]]:
+    if seconds(config.worker.backoff.base) > seconds(config.worker.backoff.max):
+        yield "worker.backoff.base", "must not be longer than worker.backoff.max"
+    for network in config.fetcher.allow_networks:
+        try:
+            ipaddress.ip_network(network)
+        except ValueError as error:
+            yield "fetcher.allow_networks", f"{network!r} is no network: {error}"
+    tls = config.security.tls
+    if bool(tls.cert_file) != bool(tls.key_file):
+        yield "security.tls", "needs both cert_file and key_file"
+    if tls.client_ca_file and not tls.cert_file:
+        yield "security.tls.client_ca_file", "needs cert_file and key_file"
+    for name, kind in config.job_types.items():
+        yield from _proxy_checks(config, f"job_types.{name}.proxy", kind)
+
+
+def _proxy_checks(config: Config, key: str, kind: JobType) -> Iterator[tuple[str, str]]:
+    pools = [kind.proxy.primary, *kind.proxy.fallbacks]
+    if not kind.proxy.primary and kind.proxy.fallbacks:
+        yield f"{key}.primary", "is required where fallbacks are given"
+    for index, pool in enumerate(pools):
+        if pool and pool not in config.proxies:
+            yield key, f"names the pool {pool!r}, which is not under [proxies]"
+        if pool in pools[:index]:
+            yield key, f"names the pool {pool!r} twice: fallbacks must not lead back"

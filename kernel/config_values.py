@@ -1,0 +1,134 @@
+"""How the values of a configuration file become fields of a message: strict, with the key in every error."""
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.message import Message
+
+from fetchbox.gateway.v1 import options_pb2
+
+_UNITS_NS = {"ns": 1, "us": 10**3, "µs": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
+_DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ns|us|µs|ms|s|m|h)")
+_INTEGERS = frozenset({FieldDescriptor.CPPTYPE_INT32, FieldDescriptor.CPPTYPE_INT64, FieldDescriptor.CPPTYPE_UINT32})
+_FLOATS = frozenset({FieldDescriptor.CPPTYPE_DOUBLE, FieldDescriptor.CPPTYPE_FLOAT})
+
+
+class ConfigError(Exception):
+    """A configuration that cannot be used: the first broken key and its rule, and the others."""
+
+    def __init__(self, key: str, rule: str, more: tuple[tuple[str, str], ...] = ()) -> None:
+        self.key = key
+        self.rule = rule
+        self.more = more
+        super().__init__("; ".join(f"{key}: {rule}" for key, rule in ((key, rule), *more)))
+
+
+def duration(text: str) -> Duration:
+    """`500ms`, `5s`, `1h30m` as a duration. Raises `ValueError` for anything else."""
+    position, total = 0, 0
+    while match := _DURATION.match(text, position):
+        total += round(float(match[1]) * _UNITS_NS[match[2]])
+        position = match.end()
+    if position != len(text) or not text:
+        raise ValueError(f"{text!r} is no duration; write it like 500ms, 5s or 24h")
+    return Duration(seconds=total // 10**9, nanos=total % 10**9)
+
+
+def apply(message: Message, values: Mapping[str, Any], *, prefix: str = "", from_text: bool = False) -> None:
+    """Sets fields of the message from a table, in place.
+
+    Maps are merged by key and messages by field; lists are replaced. `from_text` takes numbers, booleans and
+    comma-separated lists as text, as the environment gives them. Raises `ConfigError`.
+    """
+    for name, value in values.items():
+        key = f"{prefix}{name}"
+        field = message.DESCRIPTOR.fields_by_name.get(str(name))
+        if field is None:
+            known = ", ".join(sorted(message.DESCRIPTOR.fields_by_name))
+            raise ConfigError(key, f"is not a known key; known here: {known}")
+        try:
+            _set(message, field, value, key, from_text)
+        except (TypeError, ValueError) as error:
+            raise ConfigError(key, str(error)) from error
+
+
+def _set(message: Message, field: FieldDescriptor, value: Any, key: str, from_text: bool) -> None:
+    entry = field.message_type
+    if entry is not None and entry.GetOptions().map_entry:
+        _set_map(getattr(message, field.name), entry.fields_by_name["value"], _table(value), key, from_text)
+    elif field.is_repeated:
+        items = value.split(",") if from_text and isinstance(value, str) else value
+        if not isinstance(items, list):
+            raise TypeError(f"must be a list, not {_kind(value)}")
+        del getattr(message, field.name)[:]
+        getattr(message, field.name).extend(_scalar(field, item, from_text) for item in items if item != "")
+    elif entry is not None and entry.full_name == Duration.DESCRIPTOR.full_name:
+        getattr(message, field.name).CopyFrom(_duration(value))
+    elif entry is not None:
+        apply(getattr(message, field.name), _table(value), prefix=f"{key}.", from_text=from_text)
+        getattr(message, field.name).SetInParent()
+    else:
+        setattr(message, field.name, _scalar(field, value, from_text))
+
+
+def _set_map(target: Any, field: FieldDescriptor, table: Mapping[str, Any], key: str, from_text: bool) -> None:
+    for name, value in table.items():
+        if field.message_type is None:
+            target[name] = _scalar(field, value, from_text)
+        elif field.message_type.full_name == Duration.DESCRIPTOR.full_name:
+            target[name].CopyFrom(_duration(value))
+        else:
+            apply(target[name], _table(value), prefix=f"{key}.{name}.", from_text=from_text)
+
+
+def _scalar(field: FieldDescriptor, value: Any, from_text: bool) -> Any:
+    if field.GetOptions().Extensions[options_pb2.raw_json]:
+        return json.dumps(_table(value)).encode()
+    if field.cpp_type == FieldDescriptor.CPPTYPE_BOOL:
+        return _boolean(value, from_text)
+    if field.cpp_type in _INTEGERS:
+        return _number(int, value, from_text, "a whole number")
+    if field.cpp_type in _FLOATS:
+        return float(_number(float, value, from_text, "a number"))
+    if not isinstance(value, str):
+        raise TypeError(f"must be a string, not {_kind(value)}")
+    return value
+
+
+def _boolean(value: Any, from_text: bool) -> bool:
+    if from_text and value in ("true", "false"):
+        return bool(value == "true")
+    if not isinstance(value, bool):
+        raise TypeError(f"must be true or false, not {value!r}")
+    return value
+
+
+def _number(kind: type, value: Any, from_text: bool, what: str) -> Any:
+    if from_text and isinstance(value, str):
+        try:
+            return kind(value)
+        except ValueError:
+            raise ValueError(f"must be {what}, not {value!r}") from None
+    if isinstance(value, bool) or not isinstance(value, (int, kind)):
+        raise TypeError(f"must be {what}, not {value!r}")
+    return value
+
+
+def _duration(value: Any) -> Duration:
+    if not isinstance(value, str):
+        raise TypeError(f"must be a duration like 500ms, 5s or 24h, not {value!r}")
+    return duration(value)
+
+
+def _table(value: Any) -> Mapping[str, Any]:
+    if not isinstance(value, dict):
+        raise TypeError(f"must be a table, not {_kind(value)}")
+    return value
+
+
+def _kind(value: Any) -> str:
+    return {dict: "a table", list: "a list", str: "a string", bool: "a boolean"}.get(type(value), f"{value!r}")

@@ -1,0 +1,55 @@
+"""The protovalidate rules of the protos, as `Violation`s with dotted paths."""
+
+from collections.abc import Iterable
+from typing import Protocol
+
+import protovalidate
+from google.protobuf.message import Message
+
+from kernel.errors import FetchboxError, Violation, invalid
+
+
+class _Element(Protocol):
+    field_name: str
+    subscript: object | None
+
+
+def violations(message: Message) -> list[Violation]:
+    """Every rule of its proto that a message breaks, each with its path: `resources[3].headers.Referer`."""
+    return [
+        Violation(
+            path_of(broken.proto.field.elements if broken.proto.field else ()),
+            broken.proto.message,
+            broken.proto.rule_id,
+        )
+        for broken in protovalidate.collect_violations(message)
+    ]
+
+
+def path_of(elements: Iterable[_Element]) -> str:
+    """A protovalidate field path in dotted form."""
+    parts: list[str] = []
+    for element in elements:
+        parts.append(element.field_name)
+        subscript = element.subscript
+        if subscript is None:
+            continue
+        value = getattr(subscript, "value", subscript)
+        if isinstance(value, str):
+            parts.append(value)
+        else:
+            parts[-1] += f"[{value}]"
+    return ".".join(parts)
+
+
+def require_valid(message: Message) -> None:
+    """Raises `INVALID_PAYLOAD` with every violation unless the message keeps its rules."""
+    if broken := violations(message):
+        raise refusal(broken)
+
+
+def refusal(broken: list[Violation]) -> FetchboxError:
+    """`INVALID_PAYLOAD` whose message names the first place and rule; at most 100 violations are listed."""
+    first = broken[0]
+    more = f" (and {len(broken) - 1} more)" if len(broken) > 1 else ""
+    return invalid(f"{first.field}: {first.description}{more}", broken[:100])
