@@ -1,0 +1,26 @@
+"""Handlers: the code of a job type, what it sees, and how it is found and called."""
+
+from kernel.handlers.handler import DefaultHandler, JobHandler, TaskContext, TaskError, default_storage, merged_headers
+from kernel.handlers.planning import call_hook, describe, plan_tasks
+from kernel.handlers.registry import HandlerRegistry, resolve
+from kernel.handlers.views import JobSummary, Manifest, PreparedManifest, Resource, StoredObject, json_object
+
+__all__ = [
+    "DefaultHandler",
+    "HandlerRegistry",
+    "JobHandler",
+    "JobSummary",
+    "Manifest",
+    "PreparedManifest",
+    "Resource",
+    "StoredObject",
+    "TaskContext",
+    "TaskError",
+    "call_hook",
+    "default_storage",
+    "describe",
+    "json_object",
+    "merged_headers",
+    "plan_tasks",
+    "resolve",
+]
