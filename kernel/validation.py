@@ -10,8 +10,11 @@ from kernel.errors import FetchboxError, Violation, invalid
 
 
 class _Element(Protocol):
-    field_name: str
-    subscript: object | None
+    @property
+    def field_name(self) -> str: ...
+
+    @property
+    def subscript(self) -> object | None: ...
 
 
 def violations(message: Message) -> list[Violation]:

@@ -1,0 +1,70 @@
+"""Who calls: bearer tokens per role, optional in the configuration (contracts, Security defaults).
+
+With no tokens configured every caller is trusted (seed 001, v0). Once any token is configured, every service asks for
+one: an operator's token opens everything, a tenant's token only ingest, and speaks for that tenant alone.
+"""
+
+from collections.abc import Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass
+from hashlib import sha256
+
+from fetchbox.config.v1.config_pb2 import Security
+from fetchbox.errors.v1 import errors_pb2
+from kernel.errors import FetchboxError
+
+OPERATOR = "operator"
+TENANT = "tenant"
+ANYONE = "anyone"
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who made the call: `role` is `operator`, `tenant`, or `anyone` where no tokens are configured."""
+
+    role: str = ANYONE
+    tenant: str = ""
+
+
+_caller: ContextVar[Caller] = ContextVar("caller")
+_NOBODY = Caller()
+
+
+def current_caller() -> Caller:
+    """The caller of the RPC that is being served."""
+    return _caller.get(_NOBODY)
+
+
+class Authenticator:
+    """Turns the `authorization` metadata of a call into a `Caller`."""
+
+    def __init__(self, security: Security) -> None:
+        # Looked up by digest, so that the time of a look-up tells nothing about a token.
+        self._callers = {_digest(token): Caller(TENANT, tenant) for token, tenant in security.tenant_tokens.items()}
+        self._callers |= {_digest(token): Caller(OPERATOR) for token in security.operator_tokens}
+
+    def admit(self, metadata: Mapping[str, str | bytes], roles: frozenset[str]) -> Caller:
+        """The caller, who is also set for `current_caller`.
+
+        Raises `UNAUTHORIZED` without a known token where tokens are configured, `FORBIDDEN` where its role is not one
+        of `roles`.
+        """
+        caller = self._identify(metadata) if self._callers else _NOBODY
+        if self._callers and caller.role not in roles:
+            raise FetchboxError(errors_pb2.REASON_FORBIDDEN, f"a {caller.role}'s token does not open this service")
+        _caller.set(caller)
+        return caller
+
+    def _identify(self, metadata: Mapping[str, str | bytes]) -> Caller:
+        header = metadata.get("authorization", "")
+        scheme, _, token = (header.decode(errors="replace") if isinstance(header, bytes) else header).partition(" ")
+        caller = self._callers.get(_digest(token.strip())) if scheme.lower() == "bearer" else None
+        if caller is None:
+            raise FetchboxError(
+                errors_pb2.REASON_UNAUTHORIZED, "credentials are required: send `Authorization: Bearer <token>`"
+            )
+        return caller
+
+
+def _digest(token: str) -> bytes:
+    return sha256(token.encode()).digest()
