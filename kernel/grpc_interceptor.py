@@ -1,6 +1,7 @@
 """What happens around every RPC of ours: who calls, is the request valid, and how an error leaves."""
 
 import time
+import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -87,7 +88,7 @@ async def _abort(error: Exception, method: str, started: float, context: _Contex
     if isinstance(error, grpc.aio.AbortError):
         raise error
     if not isinstance(error, FetchboxError):
-        log.exception("rpc_failed", error, method=method)
+        log.error("rpc_failed", method=method, error=repr(error), stack="".join(traceback.format_exception(error)))
         error = FetchboxError(errors_pb2.REASON_INTERNAL_ERROR, "FetchBox failed; its log has the details")
     status = rpc_status.to_status(to_status(error))
     metrics.observe_rpc(method, status.code.name, time.monotonic() - started)
