@@ -1,0 +1,1 @@
+"""What a service tells about itself: JSON logs, metrics and traces."""

@@ -1,0 +1,153 @@
+"""Every metric of FetchBox, in one registry, and the small server that shows them on loopback.
+
+Labels are bounded: job types outside the configuration and failure codes that are none of ours count as `other`; jobs,
+hosts and tenants are never labels. Names follow Prometheus: `_total` for counters, base units (seconds, bytes).
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterable
+from typing import Final
+from wsgiref.simple_server import WSGIServer
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
+
+from fetchbox.errors.v1.errors_pb2 import FailureCode
+
+REGISTRY: Final = CollectorRegistry(auto_describe=True)
+
+OTHER: Final = "other"
+_FAST: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+_SLOW: Final = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
+
+
+def _counter(name: str, text: str, *labels: str) -> Counter:
+    return Counter(f"fetchbox_{name}", text, labels, registry=REGISTRY)
+
+
+def _gauge(name: str, text: str, *labels: str) -> Gauge:
+    return Gauge(f"fetchbox_{name}", text, labels, registry=REGISTRY)
+
+
+def _histogram(name: str, text: str, *labels: str, buckets: tuple[float, ...] = _FAST) -> Histogram:
+    return Histogram(f"fetchbox_{name}", text, labels, registry=REGISTRY, buckets=buckets)
+
+
+# Ingest.
+JOBS_ACCEPTED = _counter("jobs_accepted", "Jobs that were answered with 202.", "job_type")
+JOBS_REFUSED = _counter("jobs_refused", "Submits that were refused, by reason.", "reason")
+JOBS_REPEATED = _counter("jobs_repeated", "Submits that found their job by its idempotency key.")
+RESOURCES_ACCEPTED = _counter("resources_accepted", "Resources of accepted jobs.", "job_type")
+OUTBOX_FINISHED = _counter("outbox_finished", "Interrupted submits that the sweep finished.")
+OUTBOX_LENGTH = _gauge("outbox_length", "Accepted jobs whose tasks are not yet published.")
+SUBMIT_SECONDS = _histogram("submit_seconds", "A submit from its first byte to the answer.")
+
+# Workers.
+TASKS = _counter("tasks", "Settled tasks by outcome.", "outcome")
+TASK_FAILURES = _counter("task_failures", "Failed attempts by failure code.", "code")
+TASK_SECONDS = _histogram("task_seconds", "One attempt, from claim to settlement.", "job_type", buckets=_SLOW)
+TASKS_RUNNING = _gauge("tasks_running", "Tasks that run now.")
+SLOTS = _gauge("slots", "Concurrent slots of this process.")
+RETRIES = _counter("retries", "Attempts that were put off for another.", "code")
+CRASHES = _counter("crashes", "Tasks taken over from a process that died.")
+DEAD_LETTERS = _counter("dead_letters", "Tasks that failed for good, by failure code.", "code")
+FENCED = _counter("fenced_settlements", "Settlements refused because another holds the task by now.")
+GIVEN_BACK = _counter("given_back", "Claims that a drain gave back.")
+LEASE_LOST = _counter("leases_lost", "Times that this worker fenced itself for want of a heartbeat.")
+LAST_POLL_AGE = _gauge("last_successful_poll_age_seconds", "Time since work was last asked for with success.")
+BYTES_FETCHED = _counter("fetched_bytes", "Bytes read from origins, as they came.")
+BYTES_STORED = _counter("stored_bytes", "Bytes of stored resources.")
+JOBS_ENDED = _counter("jobs_ended", "Ended jobs by final status.", "job_type", "status")
+FINALIZERS = _counter("finalizers", "Runs of finalize_job by outcome.", "outcome")
+CIRCUITS_OPEN = _gauge("circuits_open", "Hosts whose circuit is open in this process.")
+PROXY_FAILURES = _counter("proxy_failures", "Requests that a proxy pool failed.", "pool")
+
+# Streams.
+STREAM_LENGTH = _gauge("stream_length", "Entries of a topic, all partitions.", "topic")
+STREAM_BYTES = _gauge("stream_bytes", "Memory of a topic, all partitions, sampled.", "topic")
+STREAM_OLDEST_AGE = _gauge("stream_oldest_age_seconds", "Age of the oldest entry of a topic.", "topic")
+STREAM_TRIMMED = _counter("stream_trimmed", "Entries that retention removed.", "topic")
+GROUP_LAG = _gauge("group_lag", "Entries that a group has not read.", "topic", "group")
+GROUP_PENDING = _gauge("group_pending", "Entries read but not acknowledged.", "topic", "group")
+QUEUE_OLDEST_AGE = _gauge("queue_oldest_age_seconds", "Age of the oldest task that is not settled.")
+UNDECODABLE = _counter("undecodable_entries", "Entries that are no message of their topic.", "topic")
+DELAYED = _gauge("delayed_tasks", "Tasks that wait for their next attempt.")
+OFFSET_EPOCHS = _counter("offset_epochs", "Times that a stream's time was moved on because its sequence ran out.", "topic")
+CLOCK_BEHIND = _gauge("redis_clock_behind_seconds", "How far the clock of Redis is behind the newest entry.", "topic")
+
+# Operator.
+MIRRORED = _counter("statuses_mirrored", "JobStatus entries that the mirror read, by outcome.", "outcome")
+JOBS_PRUNED = _counter("jobs_pruned", "Job records that retention removed.")
+REPLAYS = _counter("replays", "Dead letters that were asked to run again, by outcome.", "outcome")
+LEDGER_JOBS = _gauge("ledger_jobs", "Job records that are kept.")
+
+# Object store.
+OBJECT_SECONDS = _histogram("object_store_seconds", "One call of the object store with its retries.", "call", buckets=_SLOW)
+OBJECT_RETRIES = _counter("object_store_retries", "Calls of the object store that were tried again.", "call")
+OBJECT_FAILURES = _counter("object_store_failures", "Calls of the object store that failed, by failure code.", "code")
+
+# Servers.
+GRPC_SECONDS = _histogram("grpc_server_seconds", "RPCs served: their count, duration and code.", "method", "code")
+GRPC_STARTED = _counter("grpc_server_started", "RPCs begun.", "method")
+GATEWAY_SECONDS = _histogram("gateway_seconds", "HTTP requests served, by route template.", "route", "method", "status")
+GATEWAY_STREAMS = _gauge("gateway_streams", "Open event streams.")
+
+# The service itself.
+LOG_FIELDS_DROPPED = _counter("log_fields_dropped", "Log fields dropped because the allow-list does not know them.")
+DUTY_FAILURES = _counter("duty_failures", "Rounds of a background duty that ended in an error.", "duty")
+
+_HTTP_CODE: Final = re.compile(r"DOWNLOAD_HTTP_[1-5][0-9]{2}")
+_CODES: Final = frozenset(name.removeprefix("FAILURE_CODE_") for name in FailureCode.keys())  # noqa: SIM118  # an enum wrapper
+_job_types: frozenset[str] = frozenset({"default"})
+
+
+def configure(job_types: Iterable[str]) -> None:
+    """Names the job types that may be label values; all others count as `other`."""
+    global _job_types  # noqa: PLW0603  # the registry is one a process, and so is this
+    _job_types = frozenset(job_types) | {"default"}
+
+
+def job_type(name: str) -> str:
+    """The label value of a job type."""
+    return name if name in _job_types else OTHER
+
+
+def code(name: str) -> str:
+    """The label value of a failure code."""
+    return name if name in _CODES or _HTTP_CODE.fullmatch(name) else OTHER
+
+
+class MetricsServer:
+    """Shows the registry at `http://127.0.0.1:{port}/metrics` from a thread of its own; a `Duty` of a service."""
+
+    name = "metrics"
+
+    def __init__(self, port: int, host: str = "127.0.0.1") -> None:
+        self.port = port
+        self._host = host
+        self._running: tuple[WSGIServer, threading.Thread] | None = None
+
+    async def start(self) -> None:
+        """Listens; port 0 takes a free one, which `port` then tells. OSError where the port is taken."""
+        self._running = start_http_server(self.port, self._host, registry=REGISTRY)
+        self.port = self._running[0].server_port
+
+    async def drain(self, grace: float) -> None:
+        """Nothing to wait for: metrics are shown until the end."""
+
+    async def stop(self) -> None:
+        """Stops listening; safe twice."""
+        if self._running is None:
+            return
+        server, thread = self._running
+        self._running = None
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def serve(port: int) -> MetricsServer:
+    """A server of the metrics on loopback, not yet started."""
+    return MetricsServer(port)
