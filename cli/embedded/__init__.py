@@ -1,0 +1,1 @@
+"""Servers that `fetchbox up`, `fetchbox demo` and the tests start for themselves: Valkey and SeaweedFS."""

@@ -1,0 +1,128 @@
+"""What every test may ask for: real servers, started once a session, and empty at the start of each test.
+
+Under pytest-xdist every worker process has servers of its own.
+"""
+
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import boto3
+import pytest
+from botocore.config import Config as BotoConfig
+
+from cli.embedded.ports import free_ports
+from cli.embedded.seaweed import SeaweedFS
+from cli.embedded.valkey import Valkey
+from cli.sample_site import SampleSite
+from fetchbox.config.v1.config_pb2 import Config
+from kernel.config import defaults
+
+if TYPE_CHECKING:
+    from kernel.resources import Resources
+
+_MEMORY = Path("/dev/shm")
+
+
+@pytest.fixture(scope="session")
+def valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Valkey]:
+    """The Valkey of this session, its data in memory where possible. Tests that kill it start their own."""
+    if _MEMORY.is_dir():
+        with tempfile.TemporaryDirectory(dir=_MEMORY, prefix="fetchbox-test-") as data:
+            yield from _running(Valkey(Path(data)))
+    else:
+        yield from _running(Valkey(tmp_path_factory.mktemp("valkey")))
+
+
+def _running(server: Valkey) -> Iterator[Valkey]:
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def redis_server(valkey: Valkey) -> str:
+    """`host:port` of an empty Redis-compatible server."""
+    if not valkey.running:
+        valkey.restart()
+    valkey.flush()
+    return valkey.addr
+
+
+@pytest.fixture(scope="session")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SeaweedFS]:
+    """The SeaweedFS of this session."""
+    server = SeaweedFS(tmp_path_factory.mktemp("seaweed"))
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def s3_client(s3: SeaweedFS) -> Iterator[Any]:
+    """A boto3 client of that server, for looking at what was stored."""
+    client = boto3.client(
+        "s3",
+        endpoint_url=s3.endpoint,
+        aws_access_key_id=s3.access_key_id,
+        aws_secret_access_key=s3.secret_access_key,
+        region_name="us-east-1",
+        config=BotoConfig(signature_version="s3v4", s3={"addressing_style": "path"}),
+    )
+    client.create_bucket(Bucket="fetchbox")
+    yield client
+    client.close()
+
+
+@pytest.fixture
+def bucket(s3_client: Any) -> str:
+    """The name of an empty bucket. It is one bucket, emptied: the first object of a new one takes 200 ms."""
+    for page in s3_client.get_paginator("list_objects_v2").paginate(Bucket="fetchbox"):
+        for entry in page.get("Contents", ()):
+            s3_client.delete_object(Bucket="fetchbox", Key=entry["Key"])
+    for upload in s3_client.list_multipart_uploads(Bucket="fetchbox").get("Uploads", ()):
+        s3_client.abort_multipart_upload(Bucket="fetchbox", Key=upload["Key"], UploadId=upload["UploadId"])
+    return "fetchbox"
+
+
+@pytest.fixture
+def config(redis_server: str, bucket: str, s3: SeaweedFS) -> Config:
+    """The defaults with these servers, free ports and no metrics port."""
+    config = defaults()
+    config.redis.addr = redis_server
+    config.object_store.endpoint = s3.endpoint
+    config.object_store.access_key_id = s3.access_key_id
+    config.object_store.secret_access_key = s3.secret_access_key
+    config.object_store.bucket = bucket
+    config.observability.metrics_port = 0
+    ingest, worker, operator, gateway = (f"127.0.0.1:{port}" for port in free_ports(4))
+    config.ingest.listen = config.gateway.ingest = ingest
+    config.worker.listen = config.gateway.worker = worker
+    config.operator.listen = config.gateway.operator = operator
+    config.gateway.listen = gateway
+    return config
+
+
+@pytest.fixture
+def loopback(config: Config) -> Config:
+    """`config`, with fetches from loopback allowed."""
+    config.fetcher.allow_networks.append("127.0.0.0/8")
+    return config
+
+
+@pytest.fixture
+async def resources(config: Config) -> AsyncIterator["Resources"]:
+    """The opened connections of `config`."""
+    from kernel.resources import Resources  # noqa: PLC0415  # most tests need none
+
+    opened = await Resources.open(config)
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
+async def site() -> AsyncIterator[SampleSite]:
+    """A web site on loopback with good and bad resources."""
+    async with SampleSite(slow_seconds=0.5) as running:
+        yield running
