@@ -1,25 +1,66 @@
 .DEFAULT_GOAL := help
 SHELL := bash
-PATH := $(CURDIR)/.venv/bin:$(PATH)
-UV := $(shell command -v uv 2>/dev/null || echo .venv/bin/uv)
+export PATH := $(CURDIR)/.venv/bin:$(PATH)
+UV := $(shell command -v uv || echo .uv/bin/uv)
+PACKAGES := kernel ingest_svc worker_svc operator_svc gateway cli tools tests benchmarks examples
 
 .PHONY: help
 help: ## Lists the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
 
 .venv/.ready: pyproject.toml uv.lock
-	@test -x "$(UV)" || command -v uv >/dev/null || { python3 -m venv .venv && .venv/bin/python -m pip install -q uv; }
+	@test -x "$$(command -v $(UV))" || { python3 -m venv .uv && .uv/bin/pip install --quiet uv; }
 	@$(UV) sync --frozen --quiet
 	@touch $@
 
 .PHONY: setup
 setup: .venv/.ready ## Installs everything into .venv
 
+.PHONY: demo
+demo: setup ## Starts everything, fetches a sample site, proves the outcome, stops everything
+	fetchbox demo
+
+.PHONY: up
+up: setup ## Runs FetchBox on embedded servers until Ctrl-C
+	fetchbox up
+
+.PHONY: test
+test: setup ## Sets up and runs the tests
+	pytest --numprocesses 2 --dist loadfile
+
+.PHONY: lint
+lint: setup ## Lint, format and types, of protos and Python
+	buf lint
+	buf format --diff --exit-code proto
+	ruff check $(PACKAGES)
+	ruff format --check $(PACKAGES)
+	mypy
+
 .PHONY: gen
 gen: setup ## Generates the stubs in gen/ from proto/, offline
-	buf generate 2>/dev/null
-	buf build proto -o gen/descriptors.pb --as-file-descriptor-set --exclude-source-info
+	tools/generate.sh .
 
 .PHONY: gen-check
 gen-check: setup ## Proves that gen/ is what proto/ says
 	tools/gen_check.sh
+
+.PHONY: breaking
+breaking: setup ## Proves that no contract broke since BASE (default: the last commit)
+	buf breaking proto --against '.git#ref=$(or $(BASE),HEAD),subdir=proto'
+
+.PHONY: check
+check: lint gen-check test ## All that must be green
+
+.PHONY: chaos
+chaos: setup ## Kills workers, ingest, Redis and S3 at random: make chaos [SEED=7] [MANIFESTS=20] [RESOURCES=500]
+	python -m benchmarks.chaos --seed $(or $(SEED),0) --manifests $(or $(MANIFESTS),20) --resources $(or $(RESOURCES),500)
+
+.PHONY: bench
+bench: setup ## Runs the benchmarks beside their peers
+	python -m benchmarks.accept
+	python -m benchmarks.lane
+	python -m benchmarks.gateway
+
+.PHONY: clean
+clean: ## Removes what was installed and what was run
+	rm -rf .venv .uv .fetchbox .mypy_cache .ruff_cache .pytest_cache .hypothesis
