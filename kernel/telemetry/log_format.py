@@ -11,10 +11,11 @@ from urllib.parse import urlsplit, urlunsplit
 
 import orjson
 
-Field: TypeAlias = str | int | float | bool | None | BaseException | Sequence[str]
+Field: TypeAlias = str | int | float | bool | BaseException | Sequence[str] | None
 """What a field of a log line may hold. Bytes are not among them: payloads stay out."""
 
 _LONGEST: Final = 2048
+_LONGEST_STACK: Final = 16384
 _URL: Final = re.compile(r"https?://[^\s\"'<>]+")
 _COLOURS: Final = {"debug": "\x1b[2m", "info": "\x1b[32m", "warn": "\x1b[33m", "error": "\x1b[31m"}
 _RESET: Final = "\x1b[0m"
@@ -30,10 +31,10 @@ def redact_url(url: str) -> str:
     return urlunsplit((parts.scheme, host, parts.path, "…" if parts.query else "", ""))
 
 
-def redact(text: str) -> str:
-    """The text with every URL in it redacted, and no longer than 2,048 characters."""
+def redact(text: str, longest: int = _LONGEST) -> str:
+    """The text with every URL in it redacted, and no longer than `longest` characters."""
     safe = _URL.sub(lambda match: redact_url(match.group()), text) if "://" in text else text
-    return safe if len(safe) <= _LONGEST else f"{safe[:_LONGEST]}…"
+    return safe if len(safe) <= longest else f"{safe[:longest]}…"
 
 
 def plain(value: Field) -> str | int | float | bool | list[str] | None:
@@ -85,7 +86,7 @@ class JsonFormatter(logging.Formatter):
             # A field never replaces the frame of the line: `service` as a field is the service that was called.
             line[name if name not in line else f"{name}_"] = plain(value)
         if record.exc_info:
-            line["stack"] = redact(self.formatException(record.exc_info))
+            line["stack"] = redact(self.formatException(record.exc_info), _LONGEST_STACK)
         return orjson.dumps(line, default=str).decode()
 
 
@@ -102,4 +103,4 @@ class ConsoleFormatter(logging.Formatter):
         fields = " ".join(f"{name}={plain(value)}" for name, value in _fields(record).items())
         head = f"{_time(record)[11:-1]} {_COLOURS[level]}{level:5}{_RESET} {self._service}"
         line = f"{head} {redact(record.getMessage())} {fields}".rstrip()
-        return f"{line}\n{redact(self.formatException(record.exc_info))}" if record.exc_info else line
+        return f"{line}\n{redact(self.formatException(record.exc_info), _LONGEST_STACK)}" if record.exc_info else line

@@ -1,7 +1,7 @@
 """Structured logs: one JSON object a line on stderr, with field names from an allow-list.
 
-The allow-list is what keeps secrets and payloads out: a field that is not in `FIELDS` is an error in tests; in
-production it is dropped and counted (`fetchbox_log_fields_dropped_total`). On a terminal the same facts are coloured text.
+The allow-list keeps secrets and payloads out: a field that is not in `FIELDS` is an error in tests; in production it is
+dropped and counted (`fetchbox_log_fields_dropped_total`). On a terminal the same facts are coloured text.
 """
 
 from __future__ import annotations
@@ -15,17 +15,16 @@ from kernel.telemetry import metrics
 from kernel.telemetry.log_format import ConsoleFormatter, Field, JsonFormatter
 
 FIELDS: Final = frozenset(
-    {
-        "addr", "after", "attempt", "attempts", "bucket", "bytes", "claimed", "code", "consumer", "content_type", "count",
-        "crashes", "delay_ms", "deadline_ms", "dropped", "duration_ms", "duty", "entry", "error", "event_type", "expired",
-        "failed", "final_url", "generation", "grace_ms", "group", "grpc_code", "handler", "host", "http_status", "interval_ms",
-        "job_id", "job_type", "key", "lag", "lane", "length", "limit", "method", "offset", "outcome", "partition", "partitions",
-        "path", "pid", "pool", "port", "problem", "proxy", "queue", "reason", "released", "removed", "replay", "request_id",
-        "resource_id", "resource_index", "resources", "role", "retries", "retry_after_ms", "revision", "rule", "script",
-        "service", "setting", "settled", "signal", "size", "slots", "state", "status", "step", "stored", "stream", "task",
-        "tenant", "timeout_ms", "token", "topic", "trace_id", "url", "version", "waiting", "worker_id",
-    }
-)  # fmt: skip
+    """
+    addr after attempt attempts bucket bytes claimed code consumer content_type count crashes deadline_ms
+    delay_ms dropped duration_ms duty entry error event_type expired failed fence final_url generation grace_ms
+    group grpc_code handler host http_status interval_ms job_id job_type key lag lane length limit method offset
+    outcome partition partitions path pid pool port problem proxy queue reason released removed replay
+    request_id resource_id resource_index resources retries retry_after_ms revision role rule script service
+    setting settled signal size slots stack state status step stored stream task tenant timeout_ms topic
+    trace_id url version waiting worker_id
+    """.split()
+)
 """Every field name that a log line may have, beside `ts`, `level`, `service`, `logger` and `event`."""
 
 _LEVELS: Final = {"debug": logging.DEBUG, "info": logging.INFO, "warn": logging.WARNING, "error": logging.ERROR}

@@ -74,7 +74,9 @@ GROUP_PENDING = _gauge("group_pending", "Entries read but not acknowledged.", "t
 QUEUE_OLDEST_AGE = _gauge("queue_oldest_age_seconds", "Age of the oldest task that is not settled.")
 UNDECODABLE = _counter("undecodable_entries", "Entries that are no message of their topic.", "topic")
 DELAYED = _gauge("delayed_tasks", "Tasks that wait for their next attempt.")
-OFFSET_EPOCHS = _counter("offset_epochs", "Times that a stream's time was moved on because its sequence ran out.", "topic")
+OFFSET_EPOCHS = _counter(
+    "offset_epochs", "Times that a stream's time was moved on because its sequence ran out.", "topic"
+)
 CLOCK_BEHIND = _gauge("redis_clock_behind_seconds", "How far the clock of Redis is behind the newest entry.", "topic")
 
 # Operator.
@@ -84,13 +86,14 @@ REPLAYS = _counter("replays", "Dead letters that were asked to run again, by out
 LEDGER_JOBS = _gauge("ledger_jobs", "Job records that are kept.")
 
 # Object store.
-OBJECT_SECONDS = _histogram("object_store_seconds", "One call of the object store with its retries.", "call", buckets=_SLOW)
+OBJECT_SECONDS = _histogram(
+    "object_store_seconds", "One call of the object store with its retries.", "call", buckets=_SLOW
+)
 OBJECT_RETRIES = _counter("object_store_retries", "Calls of the object store that were tried again.", "call")
 OBJECT_FAILURES = _counter("object_store_failures", "Calls of the object store that failed, by failure code.", "code")
 
 # Servers.
 GRPC_SECONDS = _histogram("grpc_server_seconds", "RPCs served: their count, duration and code.", "method", "code")
-GRPC_STARTED = _counter("grpc_server_started", "RPCs begun.", "method")
 GATEWAY_SECONDS = _histogram("gateway_seconds", "HTTP requests served, by route template.", "route", "method", "status")
 GATEWAY_STREAMS = _gauge("gateway_streams", "Open event streams.")
 
@@ -117,6 +120,11 @@ def job_type(name: str) -> str:
 def code(name: str) -> str:
     """The label value of a failure code."""
     return name if name in _CODES or _HTTP_CODE.fullmatch(name) else OTHER
+
+
+def observe_rpc(method: str, code_name: str, seconds: float) -> None:
+    """One served RPC: its method, its gRPC code by name, and how long it took."""
+    GRPC_SECONDS.labels(method=method, code=code_name).observe(seconds)
 
 
 class MetricsServer:
