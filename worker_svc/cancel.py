@@ -1,0 +1,39 @@
+"""Canceled jobs reach their running tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+from kernel.lanes.types import Claim, Failure
+from worker_svc.runner import Runner
+
+POLL_SECONDS = 1.0
+"""How often canceled jobs are looked for: a running task notices within two of these."""
+
+
+class CancelSource(Protocol):
+    """Where cancellations are learnt from (`kernel.lanes.stream.StreamLane`)."""
+
+    async def canceled(self, job_ids: Iterable[str]) -> set[str]:
+        """Those of the jobs that have ended."""
+        ...
+
+
+class CancelWatch:
+    """Asks after the jobs that run here, and interrupts the tasks of those that were canceled."""
+
+    def __init__(self, source: CancelSource, runner: Runner, verdict: Callable[[Claim], Failure]) -> None:
+        self._source = source
+        self._runner = runner
+        self._verdict = verdict
+
+    async def __call__(self) -> None:
+        """One look."""
+        jobs = {slot.claim.task.job_id for slot in self._runner.running}
+        if not jobs:
+            return
+        canceled = await self._source.canceled(jobs)
+        for slot in tuple(self._runner.running):
+            if slot.claim.task.job_id in canceled:
+                slot.interrupt(self._verdict(slot.claim))

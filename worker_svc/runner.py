@@ -1,0 +1,301 @@
+"""The slots of a worker.
+
+A task's life here: the feeder claims as many tasks as there are free slots; each gets a slot, which is one asyncio task
+under one deadline; `perform` does the work and says how it went; the lane settles that, and the slot is free. A slot is
+never held while a retry waits: the lane keeps the schedule. Whoever interrupts a slot says what its outcome is to be:
+a canceled job settles as canceled, a missed deadline as failed, and a claim that is given back or lost settles as
+nothing at all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import traceback
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+from fetchbox.errors.v1 import errors_pb2
+from kernel.clock import Clock
+from kernel.errors import FetchboxError, failure_name
+from kernel.handlers import describe
+from kernel.lanes.types import Claim, Failure, Outcome, Settled
+from kernel.telemetry import metrics
+from kernel.telemetry.logs import get_logger
+from worker_svc.slot import Slot
+
+log = get_logger("worker.runner")
+
+_INTERNAL = failure_name(errors_pb2.FAILURE_CODE_SYSTEM_INTERNAL)
+_RETRY_SECONDS = 0.5
+_PATIENCE_SECONDS = 5.0
+
+
+class Lane(Protocol):
+    """What the runner needs of a lane (`kernel.lanes.stream.StreamLane`)."""
+
+    lost: asyncio.Event
+
+    async def start(self) -> None:
+        """Takes a lease."""
+        ...
+
+    async def stop(self) -> None:
+        """Ends the lease."""
+        ...
+
+    async def claim(self, limit: int, wait: float) -> list[Claim]:
+        """Up to `limit` tasks."""
+        ...
+
+    async def settle(self, claim: Claim, outcome: Outcome) -> Settled:
+        """Records an outcome."""
+        ...
+
+    async def give_back(self, claims: Iterable[Claim]) -> None:
+        """Returns claims unrun."""
+        ...
+
+    def holds(self, claim: Claim) -> bool:
+        """Whether the claim is still ours."""
+        ...
+
+
+@dataclass(slots=True)
+class Counts:
+    """What became of the tasks of this process since its start."""
+
+    completed: int = 0
+    failed: int = 0
+    retried: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much a runner does at once. Times are in seconds."""
+
+    slots: int
+    block: float
+    deadline: float
+
+
+class Runner:
+    """The slots of this process, as one duty of its service."""
+
+    name = "runner"
+
+    def __init__(
+        self,
+        lane: Lane,
+        perform: Callable[[Claim], Awaitable[Outcome]],
+        limits: Limits,
+        clock: Clock,
+        *,
+        late: Callable[[Claim, float], Failure],
+        final_due: Callable[[], None],
+    ) -> None:
+        """`late` words the failure of an attempt over its deadline; `final_due` is called when a job is to be ended."""
+        self.limits = limits
+        self.running: set[Slot] = set()
+        self.counts = Counts()
+        self.state = "paused"
+        self.polled_at = clock.monotonic()
+        self._lane = lane
+        self._perform = perform
+        self._clock = clock
+        self._late = late
+        self._final_due = final_due
+        self._wanted = asyncio.Event()  # set while a claim is wanted: running, and a slot is free
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._feeder: asyncio.Task[None] | None = None
+        self._warden: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Takes the lease, then begins to claim."""
+        await self._lane.start()
+        metrics.SLOTS.set(self.limits.slots)
+        self._warden = asyncio.create_task(self._abandon_when_lost(), name="runner.warden")
+        self.resume()
+
+    def pause(self) -> None:
+        """Claims nothing more; running work goes on. Twice is once; a drain stands."""
+        if self.state == "running":
+            self.state = "paused"
+            self._beckon()
+
+    def resume(self) -> None:
+        """Claims again, also after a drain."""
+        self.state = "running"
+        if self._feeder is None or self._feeder.done():
+            self._feeder = asyncio.create_task(self._feed(), name="runner.feeder")
+        self._beckon()
+
+    async def drain(self, grace: float) -> None:
+        """Claims nothing more, waits `grace` seconds for what runs, and gives the rest back."""
+        if self.state == "drained":
+            return
+        self.state = "draining"
+        self._beckon()
+        try:
+            await asyncio.wait_for(self._idle.wait(), grace)
+        except TimeoutError:
+            await self._give_back_running()
+        await self._feeder_ends()
+        if self.state == "draining":
+            self.state = "drained"
+
+    async def stop(self) -> None:
+        """Gives back what still runs and ends the lease; safe to call twice, and without a start."""
+        warden, self._warden = self._warden, None
+        if warden is None:
+            return
+        self.state = "drained"
+        self._beckon()
+        warden.cancel()
+        await asyncio.gather(warden, return_exceptions=True)
+        await self._give_back_running()
+        await self._feeder_ends()
+        await self._lane.stop()
+
+    async def _feeder_ends(self) -> None:
+        """Lets a claim that is under way come home and be given back; only an outage cuts it short."""
+        if self._feeder is None:
+            return
+        await asyncio.wait({self._feeder}, timeout=self.limits.block + _PATIENCE_SECONDS)
+        if not self._open():
+            self._feeder.cancel()
+            await asyncio.gather(self._feeder, return_exceptions=True)
+
+    def _open(self) -> bool:
+        return self.state in {"running", "paused"}
+
+    def _beckon(self) -> None:
+        """Wakes the feeder when there is something for it to do: a claim, or its own end."""
+        if not self._open() or (self.state == "running" and len(self.running) < self.limits.slots):
+            self._wanted.set()
+        else:
+            self._wanted.clear()
+
+    async def _feed(self) -> None:
+        while self._open():
+            await self._wanted.wait()
+            if not self._open():
+                return
+            try:
+                claims = await self._lane.claim(self.limits.slots - len(self.running), self.limits.block)
+            except Exception as error:  # noqa: BLE001 - the feeder outlives every outage, and says so
+                log.warn("claim_failed", error=error)
+                await self._clock.sleep(_RETRY_SECONDS)
+                continue
+            self.polled_at = self._clock.monotonic()
+            if claims:
+                await self._admit(claims)
+
+    async def _admit(self, claims: list[Claim]) -> None:
+        """Gives each claim a slot; what a drain overtook goes back.
+
+        A claim that has lost several processes (`solo`) runs with no neighbour whom its next crash could be blamed on.
+        """
+        overtaken = []
+        for claim in sorted(claims, key=lambda claim: claim.solo):
+            if claim.solo:
+                await self._idle.wait()
+            if self._open():
+                self._begin(claim)
+            else:
+                overtaken.append(claim)
+            if claim.solo:
+                await self._idle.wait()
+        await self._return(overtaken)
+
+    def _begin(self, claim: Claim) -> None:
+        loop = asyncio.get_running_loop()
+        slot = Slot(claim, self._clock.monotonic())
+        self.running.add(slot)
+        self._idle.clear()
+        if len(self.running) >= self.limits.slots:
+            self._wanted.clear()
+        slot.task = loop.create_task(self._run(slot))
+        slot.timer = loop.call_later(self.limits.deadline, self._expire, slot)
+
+    def _expire(self, slot: Slot) -> None:
+        slot.interrupt(self._late(slot.claim, self.limits.deadline))
+
+    async def _run(self, slot: Slot) -> None:
+        try:
+            outcome: Outcome | None = await self._perform(slot.claim)
+        except asyncio.CancelledError:
+            outcome = slot.verdict
+        except Exception as error:  # noqa: BLE001 - a fault of the work is its outcome
+            outcome = _broken(slot.claim, error)
+        slot.settling = True
+        slot.timer.cancel()
+        try:
+            if outcome is not None:
+                await self._settle(slot.claim, outcome)
+        finally:
+            self._free(slot)
+
+    def _free(self, slot: Slot) -> None:
+        self.running.discard(slot)
+        if not self.running:
+            self._idle.set()
+        self._beckon()
+
+    async def _settle(self, claim: Claim, outcome: Outcome) -> None:
+        """Settles for as long as the claim is ours: a settlement may be repeated, so an outage only delays it."""
+        while True:
+            try:
+                settled = await self._lane.settle(claim, outcome)
+            except FetchboxError as error:
+                log.warn("settle_failed", job_id=claim.task.job_id, error=error)
+                if not self._lane.holds(claim):
+                    return
+                await self._clock.sleep(_RETRY_SECONDS)
+            else:
+                self._count(settled)
+                return
+
+    def _count(self, settled: Settled) -> None:
+        if settled.outcome == "completed":
+            self.counts.completed += 1
+        elif settled.outcome == "failed":
+            self.counts.failed += 1
+        elif settled.outcome == "retrying":
+            self.counts.retried += 1
+        if settled.final_due:
+            self._final_due()
+
+    async def _give_back_running(self) -> None:
+        """Interrupts the work first and returns the claims then, so that no task has two workers at once."""
+        slots = [slot for slot in self.running if not slot.settling]
+        for slot in slots:
+            slot.interrupt(None)
+        await asyncio.gather(*(slot.task for slot in tuple(self.running)), return_exceptions=True)
+        await self._return([slot.claim for slot in slots])
+
+    async def _return(self, claims: list[Claim]) -> None:
+        if not claims:
+            return
+        metrics.GIVEN_BACK.inc(len(claims))
+        try:
+            await self._lane.give_back(claims)
+        except FetchboxError as error:
+            log.warn("give_back_failed", count=len(claims), error=error)
+
+    async def _abandon_when_lost(self) -> None:
+        while True:
+            await self._lane.lost.wait()
+            void = [slot for slot in self.running if not self._lane.holds(slot.claim)]
+            log.warn("lease_lost", count=len(void))
+            for slot in void:
+                slot.interrupt(None)
+            await self._clock.sleep(_RETRY_SECONDS)
+
+
+def _broken(claim: Claim, error: Exception) -> Failure:
+    """A fault of ours: the stack is for the log, the type and text for the job."""
+    stack = "".join(traceback.format_exception(error))
+    log.error("task_broke", job_id=claim.task.job_id, resource_id=claim.task.resource_id, stack=stack)
+    return Failure(_INTERNAL, describe(error))
