@@ -1,7 +1,6 @@
 """What happens around every RPC of ours: who calls, is the request valid, and how an error leaves."""
 
 import time
-import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -16,7 +15,7 @@ from kernel.telemetry import metrics
 from kernel.telemetry.logs import get_logger
 from kernel.validation import require_valid
 
-log = get_logger(__name__)
+events = get_logger("rpc")
 _Handler = Any  # grpc has no public type for a method handler that types its behaviour
 _Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -62,7 +61,7 @@ def _unary_handler(handler: _Handler, method: str, before: _Before) -> _Handler:
             response: Message = await behaviour(request, context)
         except Exception as error:  # noqa: BLE001 - every error leaves as a status
             await _abort(error, method, started, context)
-        metrics.observe_rpc(method, "OK", time.monotonic() - started)
+        _measure(method, "OK", started)
         return response
 
     return grpc.unary_unary_rpc_method_handler(serve, handler.request_deserializer, handler.response_serializer)
@@ -79,7 +78,7 @@ def _stream_handler(handler: _Handler, method: str, before: _Before) -> _Handler
                 yield response
         except Exception as error:  # noqa: BLE001 - every error leaves as a status
             await _abort(error, method, started, context)
-        metrics.observe_rpc(method, "OK", time.monotonic() - started)
+        _measure(method, "OK", started)
 
     return grpc.unary_stream_rpc_method_handler(serve, handler.request_deserializer, handler.response_serializer)
 
@@ -88,8 +87,12 @@ async def _abort(error: Exception, method: str, started: float, context: _Contex
     if isinstance(error, grpc.aio.AbortError):
         raise error
     if not isinstance(error, FetchboxError):
-        log.error("rpc_failed", method=method, error=repr(error), stack="".join(traceback.format_exception(error)))
+        events.exception("rpc_failed", error, method=method)
         error = FetchboxError(errors_pb2.REASON_INTERNAL_ERROR, "FetchBox failed; its log has the details")
     status = rpc_status.to_status(to_status(error))
-    metrics.observe_rpc(method, status.code.name, time.monotonic() - started)
+    _measure(method, status.code.name, started)
     await context.abort_with_status(status)
+
+
+def _measure(method: str, code: str, started: float) -> None:
+    metrics.GRPC_SECONDS.labels(method, code).observe(time.monotonic() - started)

@@ -11,9 +11,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 from kernel.clock import Clock, SystemClock
+from kernel.telemetry import metrics
 from kernel.telemetry.logs import get_logger
 
-log = get_logger(__name__)
+log = get_logger("service")
 
 
 class Duty(Protocol):
@@ -80,7 +81,8 @@ class Periodic:
                 failures = 0
             except Exception as error:  # noqa: BLE001 - the loop survives everything; each failure is told
                 failures += 1
-                log.warning("duty_failed", duty=self.name, error=str(error), failures=failures)
+                metrics.DUTY_FAILURES.labels(self.name).inc()
+                log.warn("duty_failed", duty=self.name, error=repr(error), failed=failures)
             await self._clock.sleep(self._pause(failures))
 
     def _pause(self, failures: int) -> float:
@@ -106,14 +108,14 @@ class Service:
                 await self.stop()
                 raise
             self._started.append(duty)
-        log.info("service_started", service_name=self.name)
+        log.info("service_started", role=self.name)
 
     async def drain(self, grace: float) -> None:
         """Drains all duties at the same time."""
         results = await asyncio.gather(*(duty.drain(grace) for duty in self._started), return_exceptions=True)
         for duty, result in zip(self._started, results, strict=True):
             if isinstance(result, Exception):
-                log.warning("drain_failed", duty=duty.name, error=str(result))
+                log.warn("drain_failed", duty=duty.name, error=repr(result))
 
     async def stop(self) -> None:
         """Stops what was started, last first."""
@@ -129,7 +131,7 @@ class Service:
         await self.start()
         try:
             await signals.get()
-            log.info("service_draining", service_name=self.name)
+            log.info("service_draining", role=self.name)
             drain = asyncio.create_task(self.drain(grace))
             impatient = asyncio.create_task(signals.get())
             await asyncio.wait({drain, impatient}, return_when=asyncio.FIRST_COMPLETED)
