@@ -1,0 +1,49 @@
+"""How a fetch ends badly: one exception with a failure code, for every cause."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from fetchbox.errors.v1.errors_pb2 import FailureCode
+from kernel.errors import failure_name
+
+Fact = str | int | float | bool
+"""What a failure record may hold beside its message."""
+
+
+class FetchFailure(Exception):  # noqa: N818 - a failure is the outcome of a task, not a fault of the program
+    """One attempt failed, or could not be made.
+
+    `code` is a failure name (`DOWNLOAD_TRUNCATED`, `DOWNLOAD_HTTP_403`); whether another attempt may help is
+    `kernel.errors.is_retryable(code)`. `retry_after` is how many seconds the server asks to wait, already clamped to the
+    configured limit. `counts` is False for a deferral: nothing was sent and no attempt was used. `facts` are for the
+    failure record; like `message` they hold no secrets. `facts["fault"]` is `origin`, `proxy`, `store` or `task`.
+    """
+
+    def __init__(
+        self,
+        code: str,
+        message: str,
+        retry_after: float | None = None,
+        facts: Mapping[str, Fact] | None = None,
+        *,
+        counts: bool = True,
+    ) -> None:
+        super().__init__(f"{code}: {message}")
+        self.code = code
+        self.message = message
+        self.retry_after = retry_after
+        self.facts: dict[str, Fact] = dict(facts or {})
+        self.counts = counts
+
+
+def failure(
+    code: FailureCode.ValueType, message: str, *, http_status: int = 0, fault: str = "origin", **facts: Fact
+) -> FetchFailure:
+    """A failure by its code in `fetchbox.errors.v1`."""
+    return FetchFailure(failure_name(code, http_status), message, facts={"fault": fault, **facts})
+
+
+def deferral(code: FailureCode.ValueType, message: str, seconds: float) -> FetchFailure:
+    """The host is not to be asked for so many seconds: the task waits outside, without using an attempt."""
+    return FetchFailure(failure_name(code), message, seconds, {"fault": "origin"}, counts=False)

@@ -1,0 +1,36 @@
+"""What a fetch stored, and where every byte of it came from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """A stored resource. URLs carry no credentials: user info is gone and signed query values are redacted."""
+
+    bucket: str
+    key: str
+    size: int
+    """Bytes of the object: those of the wire, a content coding included."""
+    sha256: str
+    content_type: str
+    """A valid media type: the received one, else the hint, else the sniffed one, else `application/octet-stream`."""
+    final_url: str
+    http_status: int
+    wire_length: int
+    """Bytes of body that came over the wire; more than `size` where a cut body was begun anew."""
+    coding: str
+    """The `Content-Encoding` as received; the object holds the coded bytes. Empty: none."""
+    length_known: bool
+    """False where only the end of the connection ended the body, so that a cut could not be told from an end."""
+    hops: tuple[str, ...] = ()
+    """The URLs that redirected, in order."""
+    address: str = ""
+    """The address that was dialled for the final hop; empty behind a proxy."""
+    proxy: str = ""
+    """`host:port` of the proxy that served; empty for a direct connection."""
+    checksum: str = ""
+    """On which bytes the checksum hint matched: `wire`, `decoded`, or empty without a hint."""
+    flags: tuple[str, ...] = ()
+    """Oddities that did not fail it: `empty`, `partial`, `resumed`, `coding_unknown`, `coding_mismatch`, …"""

@@ -1,0 +1,102 @@
+"""Which addresses may be dialled. Asked for every socket that is opened, so no name, redirect or literal gets past it.
+
+An address that carries an IPv4 address inside (mapped, compatible, translated, 6to4, Teredo, NAT64, ISATAP) is judged by
+both; everything that is not public is refused unless `fetcher.allow_networks` names it (contracts, Security defaults).
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from typing import Any, Final, TypeAlias
+
+Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
+Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+_NEVER: Final = tuple(
+    map(
+        ipaddress.ip_network,
+        (
+            "0.0.0.0/8",  # this network
+            "100.64.0.0/10",  # shared by carriers; 100.100.100.200 is a metadata service
+            "168.63.129.16/32",  # Azure's host service, although its address is public
+            "192.0.0.0/24",  # IETF; 192.0.0.192 is a metadata service
+            "192.88.99.0/24",  # 6to4 relays
+            "198.18.0.0/15",  # benchmarks
+            "240.0.0.0/4",  # reserved, broadcast
+            "::/128",
+            "100::/64",  # discard
+            "2001:db8::/32",
+            "3fff::/20",
+            "5f00::/16",  # segment routing
+            "fec0::/10",  # site-local
+        ),
+    )
+)
+_NAT64: Final = tuple(map(ipaddress.IPv6Network, ("64:ff9b::/96", "64:ff9b:1::/48")))
+_TRANSLATED: Final = tuple(map(ipaddress.IPv6Network, ("::/96", "::ffff:0:0:0/96")))
+_ISATAP: Final = (0x00005EFE, 0x02005EFE)
+
+
+class BlockedAddressError(OSError):
+    """The address may not be dialled."""
+
+
+class AddressPolicy:
+    """Public addresses, and the networks that the configuration allows beside them."""
+
+    def __init__(self, allow_networks: Iterable[str] = ()) -> None:
+        self._allowed: tuple[Network, ...] = tuple(map(ipaddress.ip_network, allow_networks))
+        self.permits = lru_cache(maxsize=4096)(self._permits)
+
+    def check(self, host: str) -> None:
+        """Raises `BlockedAddressError` for an address that may not be dialled."""
+        if not self.permits(host):
+            raise BlockedAddressError(f"the address {host} is not public and not in fetcher.allow_networks")
+
+    def socket_factory(self, info: tuple[Any, ...]) -> socket.socket:
+        """Opens the socket of one address of `getaddrinfo`, if it may be dialled (for aiohttp's connector)."""
+        family, kind, protocol, _, address = info
+        self.check(str(address[0]))
+        return socket.socket(family, kind, protocol)
+
+    def _permits(self, host: str) -> bool:
+        try:
+            address = ipaddress.ip_address(host.partition("%")[0])
+        except ValueError:
+            return False
+        inside = tuple(embedded(address))
+        if any(self._is_allowed(face) for face in (address, *inside)):
+            return True
+        return all(is_public(face) for face in (address, *inside))
+
+    def _is_allowed(self, address: Address) -> bool:
+        return any(address.version == network.version and address in network for network in self._allowed)
+
+
+def is_public(address: Address) -> bool:
+    """Whether the address itself, whatever it may carry inside, is one of the public internet."""
+    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
+        return True  # Nothing but its IPv4 address, which is judged for itself.
+    if address.is_multicast or not address.is_global:
+        return False
+    return not any(address.version == network.version and address in network for network in _NEVER)
+
+
+def embedded(address: Address) -> Iterator[ipaddress.IPv4Address]:
+    """The IPv4 addresses to which packets for an IPv6 address may be taken in the end."""
+    if not isinstance(address, ipaddress.IPv6Address):
+        return
+    low = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+    if address.ipv4_mapped is not None:
+        yield address.ipv4_mapped
+    if address.sixtofour is not None:
+        yield address.sixtofour
+    if address.teredo is not None:
+        yield from address.teredo
+    if any(address in network for network in (*_NAT64, *_TRANSLATED)):
+        yield low
+    if int(address) >> 32 & 0xFFFFFFFF in _ISATAP:
+        yield low
