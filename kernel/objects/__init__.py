@@ -1,7 +1,9 @@
-"""The object store: S3 and what speaks like it. `ObjectStore` is the door; nothing else of this package is needed outside."""
+"""The object store: S3 and what speaks like it. `ObjectStore` is the door; the other files stand behind it."""
 
 from kernel.objects.errors import ObjectStoreError
+from kernel.objects.info import ObjectInfo
 from kernel.objects.keys import object_key, parse_uri, s3_uri
-from kernel.objects.store import ObjectInfo, ObjectStore, Upload
+from kernel.objects.store import ObjectStore
+from kernel.objects.upload import Upload
 
 __all__ = ["ObjectInfo", "ObjectStore", "ObjectStoreError", "Upload", "object_key", "parse_uri", "s3_uri"]

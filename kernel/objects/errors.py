@@ -15,5 +15,5 @@ class ObjectStoreError(FetchboxError):
 
     @property
     def failure(self) -> str:
-        """The code as streams carry it: `STORAGE_DENIED`, `STORAGE_NO_BUCKET`, `STORAGE_UNAVAILABLE`, `UPLOAD_FAILED`."""
+        """`STORAGE_DENIED`, `STORAGE_NO_BUCKET`, `STORAGE_UNAVAILABLE` or `UPLOAD_FAILED`, as streams carry it."""
         return failure_name(self.code)

@@ -14,15 +14,15 @@ LONGEST_SEGMENT: Final = 255
 """Bytes between two slashes (SeaweedFS keeps segments as file names)."""
 
 _CUT_ESCAPE: Final = re.compile(rb"%[0-9A-Fa-f]?$")
-_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f\\]")
 
 
 def object_key(key: str) -> str:
     """The key under which an object is really stored; a key that fits is its own.
 
-    A segment over 255 bytes, or a key over 1,024, keeps its beginning and ends in `~` and 32 hex digits of the SHA-256 of
-    what was cut, so that the same long key is always the same object. FetchboxError INVALID_PAYLOAD for a key that is empty,
-    begins with `/`, or has an empty segment, `.`, `..` or a control character.
+    A segment over 255 bytes, or a key over 1,024, keeps its beginning and ends in `~` and hex digits of the SHA-256 of
+    the whole, so that the same long key is always the same object, and no other. FetchboxError INVALID_PAYLOAD for a
+    key with an empty segment, `.`, `..`, a backslash (SeaweedFS takes it for `/`) or a control character.
     """
     segments = key.split("/")
     if any(segment in {"", ".", ".."} for segment in segments) or _CONTROL.search(key):

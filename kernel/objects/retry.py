@@ -1,0 +1,75 @@
+"""Tries of one call of the object store: backoff, metrics, and the error once the tries are used up."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
+
+from kernel.objects import faults
+from kernel.objects.errors import ObjectStoreError
+from kernel.telemetry import metrics
+from kernel.telemetry.logs import get_logger
+
+T = TypeVar("T")
+
+_FIRST_DELAY: Final = 0.5
+_LONGEST_DELAY: Final = 5.0
+
+_log = get_logger("objects")
+
+
+class Missing(Exception):  # noqa: N818  # an answer, not an error
+    """There is no such object."""
+
+
+async def tried(call: str, attempts: int, work: Callable[[], Awaitable[T]], *, writing: bool = False) -> T:
+    """The result of `work`, tried up to `attempts` times.
+
+    Raises `Missing` where the object does not exist, FileExistsError and AlreadyExistsError of obstore as they come (a
+    precondition failed), and ObjectStoreError for all else.
+    """
+    started = time.monotonic()
+    try:
+        return await _tried(call, attempts, work, writing=writing)
+    finally:
+        metrics.OBJECT_SECONDS.labels(call=call).observe(time.monotonic() - started)
+
+
+async def _tried(call: str, attempts: int, work: Callable[[], Awaitable[T]], *, writing: bool) -> T:
+    attempt = 1
+    while True:
+        try:
+            return await work()
+        except faults.StoreErrors as error:
+            fault = _fault(error)
+        if not fault.retryable or attempt >= attempts:
+            raise failure(call, fault, writing=writing)
+        metrics.OBJECT_RETRIES.labels(call=call).inc()
+        _log.warn("object_store_retry", method=call, attempt=attempt, error=fault.message)
+        await asyncio.sleep(_delay(attempt))
+        attempt += 1
+
+
+def _fault(error: Exception) -> faults.Fault:
+    if isinstance(error, faults.Exists):
+        raise error
+    fault = faults.read(error)
+    if fault.missing:
+        raise Missing(fault.message) from error
+    return fault
+
+
+def failure(call: str, fault: faults.Fault, *, writing: bool) -> ObjectStoreError:
+    """The error of a call that will not be tried again."""
+    code = fault.code(writing=writing)
+    error = ObjectStoreError(code, f"object store, {call}: {fault.message}")
+    metrics.OBJECT_FAILURES.labels(code=error.failure).inc()
+    return error
+
+
+def _delay(attempt: int) -> float:
+    longest = min(_LONGEST_DELAY, _FIRST_DELAY * 2.0 ** (attempt - 1))
+    return longest * (0.5 + random.random() / 2)  # noqa: S311  # spreads callers, hides nothing
