@@ -1,0 +1,1 @@
+"""What FetchBox costs and survives, measured beside its peers in the same run."""

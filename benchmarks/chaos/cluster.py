@@ -1,0 +1,111 @@
+"""Every process of a small FetchBox, each one to be killed and started again."""
+
+import os
+import socket
+import sys
+from pathlib import Path
+from typing import Protocol
+
+from cli.embedded.ports import free_ports
+from cli.embedded.process import Child
+from cli.embedded.seaweed import SeaweedFS
+from cli.embedded.valkey import Valkey
+from fetchbox.config.v1.config_pb2 import Config
+from kernel import config as configuration
+
+WORKERS = 2
+
+
+class Victim(Protocol):
+    """Something that can be killed and started again."""
+
+    def kill9(self) -> object: ...
+
+    def restart(self) -> None: ...
+
+
+class Cluster:
+    """Valkey, SeaweedFS, ingest, an operator and workers, on free ports with their data under one directory."""
+
+    def __init__(self, data: Path) -> None:
+        self.valkey = Valkey(data / "valkey")
+        self.seaweed = SeaweedFS(data / "seaweedfs")
+        self._data = data
+        self._ports = free_ports(2 + WORKERS)
+        path = data / "fetchbox.toml"
+        path.write_text(self._toml())
+        self.config: Config = configuration.load(path, {})
+        self.roles = {
+            "ingest": self._role("ingest", path, self._ports[0]),
+            "operator": self._role("operator", path, self._ports[1]),
+            **{f"worker-{i}": self._role("worker", path, self._ports[2 + i]) for i in range(WORKERS)},
+        }
+
+    @property
+    def victims(self) -> dict[str, Victim]:
+        """What may be killed; the operator only watches."""
+        roles = {name: role for name, role in self.roles.items() if name != "operator"}
+        return {**roles, "valkey": self.valkey, "seaweedfs": self.seaweed}
+
+    def start(self) -> None:
+        """Starts all, the servers first."""
+        self.valkey.start()
+        self.seaweed.start()
+        for role in self.roles.values():
+            role.start()
+
+    def stop(self) -> None:
+        """Ends all; safe to repeat."""
+        for role in self.roles.values():
+            role.kill9()
+        self.seaweed.stop()
+        self.valkey.stop()
+
+    def _role(self, role: str, config: Path, port: int) -> Child:
+        argv = [sys.executable, "-m", "cli.main", "serve", f"--role={role}", f"--config={config}"]
+        environ = {**os.environ, f"FETCHBOX_{role.upper()}_LISTEN": f"127.0.0.1:{port}"}
+        log = self._data / f"{role}-{port}.log"
+        return Child(role, argv, log, lambda: _listens(port), start_timeout=60, environ=environ)
+
+    def _toml(self) -> str:
+        return f"""
+[redis]
+addr = "{self.valkey.addr}"
+
+[object_store]
+endpoint = "{self.seaweed.endpoint}"
+access_key_id = "{self.seaweed.access_key_id}"
+secret_access_key = "{self.seaweed.secret_access_key}"
+
+[ingest]
+listen = "127.0.0.1:{self._ports[0]}"
+submit_lease = "3s"
+sweep_interval = "1s"
+
+[operator]
+listen = "127.0.0.1:{self._ports[1]}"
+
+[worker]
+count = 32
+heartbeat_ttl = "3s"
+reap_interval = "1s"
+max_retries = 10
+crash_limit = 100
+backoff = {{ base = "200ms", max = "3s" }}
+
+[fetcher]
+allow_networks = ["127.0.0.0/8"]
+per_host = 64
+
+[observability]
+metrics_port = 0
+log_level = "warn"
+"""
+
+
+def _listens(port: int) -> bool:
+    try:
+        with socket.create_connection(("127.0.0.1", port), 1):
+            return True
+    except OSError:
+        return False
