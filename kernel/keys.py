@@ -48,6 +48,16 @@ def outbox(lane: str) -> str:
     return f"{{{lane}}}:outbox"
 
 
+def finals(lane: str) -> str:
+    """Sorted set of a lane: job whose finalization is due -> when it may next be tried, in ms of Redis time."""
+    return f"{{{lane}}}:finals"
+
+
+def replays(lane: str) -> str:
+    """Sorted set of a lane: replay whose task was added -> when, in ms of Redis time."""
+    return f"{{{lane}}}:replays"
+
+
 def cursors(lane: str) -> str:
     """Hash of a stream: reader that retention must not overtake -> the last entry it has."""
     return f"{{{lane}}}:cursors"
@@ -71,6 +81,11 @@ def job_bits(job_id: str) -> str:
 def job_resources(job_id: str) -> str:
     """Hash: fences, failures and settled resources that have no index."""
     return f"job:{job_id}:resources"
+
+
+def job_results(job_id: str) -> str:
+    """List: one line a settled task, kept until the job's finalization has read them."""
+    return f"job:{job_id}:results"
 
 
 def manifest_idempotency(tenant: str, job_type: str, key: str) -> str:
