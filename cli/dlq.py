@@ -1,0 +1,151 @@
+"""`fetchbox dlq`: tasks that failed for good."""
+
+import sys
+import time
+from typing import Annotated
+
+import typer
+
+from cli import channels
+from cli.command import command, group
+from cli.output import as_dict, out
+from cli.problems import SOME_FAILED, USAGE, CommandError
+from cli.settings import settings
+from cli.times import age_seconds, shown
+from fetchbox.operator.v1.operator_service_pb2 import (
+    ListDeadLettersRequest,
+    PurgeDeadLettersRequest,
+    ReplayDeadLettersRequest,
+)
+
+app = group("List, replay and purge dead letters: tasks that failed for good.")
+_CHUNK = 500
+Positions = Annotated[list[str] | None, typer.Argument(help="Positions, as `dlq list` prints them.")]
+OfJob = Annotated[str, typer.Option("--job", help="All dead letters of this job.")]
+
+
+@command(app, "list")
+def list_letters(
+    context: typer.Context,
+    job: OfJob = "",
+    code: Annotated[str, typer.Option(help="Only those with this failure code.")] = "",
+    limit: Annotated[int, typer.Option(min=1, max=500, help="The most of a page.")] = 50,
+    page: Annotated[str, typer.Option(help="The next page, as the one before named it.")] = "",
+) -> None:
+    """List dead letters, newest first.
+
+    `fetchbox dlq list --code DOWNLOAD_HTTP_404`
+    """
+    request = ListDeadLettersRequest(page_size=limit, page_token=page, job_id=job, failure_code=code)
+    with channels.operator(settings(context)) as stub:
+        answer = stub.ListDeadLetters(request)
+    if out.json:
+        out.document(as_dict(answer))
+        return
+    columns = ("position", "job", "resource", "code", "attempts", "failed at", "message")
+    rows = [
+        (
+            letter.position,
+            letter.job_id,
+            letter.resource_id,
+            letter.failure_code,
+            letter.attempts,
+            shown(letter.failed_at),
+            letter.failure_message,
+        )
+        for letter in answer.dead_letters
+    ]
+    out.table(columns, rows)
+    if answer.next_page_token:
+        out.note(f"more: --page {answer.next_page_token}")
+
+
+@command(app)
+def replay(
+    context: typer.Context,
+    positions: Positions = None,
+    job: OfJob = "",
+    force: Annotated[bool, typer.Option("--force", help="Beyond the limit of replays too.")] = False,
+) -> None:
+    """Put dead letters back to work. Exits with 1 when one of them was not replayed.
+
+    `fetchbox dlq replay --job 01939c6e-…`
+
+    `fetchbox dlq list --code DOWNLOAD_HTTP_503 | tail -n +2 | cut -f1 | xargs fetchbox dlq replay`
+    """
+    chosen = _chosen(positions, job)
+    with channels.operator(settings(context)) as stub:
+        outcomes = [
+            outcome
+            for part in _parts(chosen)
+            for outcome in stub.ReplayDeadLetters(
+                ReplayDeadLettersRequest(positions=part, job_id=job, force=force)
+            ).outcomes
+        ]
+    if out.json:
+        out.document({"outcomes": [as_dict(outcome) for outcome in outcomes]})
+    else:
+        out.table(("position", "outcome", "replay"), [(one.position, one.outcome, one.replay) for one in outcomes])
+    if any(outcome.outcome not in {"replayed", "already_replayed"} for outcome in outcomes):
+        raise typer.Exit(SOME_FAILED)
+
+
+@command(app)
+def purge(
+    context: typer.Context,
+    positions: Positions = None,
+    job: OfJob = "",
+    older_than: Annotated[str, typer.Option(help="All that failed longer ago than this: 12h, 7d.")] = "",
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+) -> None:
+    """Delete dead letters for good.
+
+    `fetchbox dlq purge --older-than 30d --yes`
+    """
+    request = PurgeDeadLettersRequest(job_id=job)
+    chosen = _chosen(positions, job or older_than)
+    if older_than:
+        request.before_ms = _before(older_than)
+    _confirm(yes)
+    purged = 0
+    with channels.operator(settings(context)) as stub:
+        for part in _parts(chosen):
+            del request.positions[:]
+            request.positions.extend(part)
+            remaining = True
+            while remaining:
+                answer = stub.PurgeDeadLetters(request)
+                purged += answer.purged
+                remaining = answer.remaining and answer.purged > 0
+    if out.json:
+        out.document({"purged": purged})
+    else:
+        out.facts({"purged": purged})
+
+
+def _chosen(positions: list[str] | None, others: str) -> list[str]:
+    chosen = list(positions or ())
+    if bool(chosen) == bool(others):
+        raise CommandError(
+            "name either positions or what they have in common", USAGE, hint="`fetchbox dlq list` shows positions."
+        )
+    return chosen
+
+
+def _parts(positions: list[str]) -> list[list[str]]:
+    return [positions[at : at + _CHUNK] for at in range(0, len(positions), _CHUNK)] or [[]]
+
+
+def _before(older_than: str) -> int:
+    try:
+        return int((time.time() - age_seconds(older_than)) * 1000)
+    except ValueError as error:
+        raise CommandError(f"--older-than: {error}", USAGE) from error
+
+
+def _confirm(yes: bool) -> None:
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise CommandError("purging needs a yes, and nobody is there to give it", USAGE, hint="Add --yes.")
+    typer.confirm("Delete these dead letters for good?", abort=True)

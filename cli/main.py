@@ -1,0 +1,78 @@
+"""`fetchbox`: the commands together, the options that all share, and the exit codes."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cli import config_commands, dlq, health, jobs, submit, worker
+from cli.output import out
+from cli.problems import CommandError
+from cli.settings import Settings
+
+app = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for single in (submit.app, health.app):
+    app.add_typer(single)
+app.add_typer(jobs.app, name="jobs")
+app.add_typer(dlq.app, name="dlq")
+app.add_typer(worker.app, name="worker")
+app.add_typer(config_commands.app, name="config")
+
+
+@app.callback()
+def root(
+    context: typer.Context,
+    config: Annotated[
+        Path | None, typer.Option(envvar="FETCHBOX_CONFIG", help="TOML or YAML; missing means defaults.")
+    ] = None,
+    ingest: Annotated[
+        str, typer.Option(envvar="FETCHBOX_INGEST", metavar="HOST:PORT", help="The ingest service.")
+    ] = "",
+    operator: Annotated[
+        str, typer.Option(envvar="FETCHBOX_OPERATOR", metavar="HOST:PORT", help="The operator service.")
+    ] = "",
+    worker_at: Annotated[
+        str, typer.Option("--worker", envvar="FETCHBOX_WORKER", metavar="HOST:PORT", help="A worker.")
+    ] = "",
+    gateway: Annotated[
+        str, typer.Option(envvar="FETCHBOX_GATEWAY", metavar="HOST:PORT", help="The REST gateway.")
+    ] = "",
+    token: Annotated[str, typer.Option(envvar="FETCHBOX_TOKEN", help="The bearer token.", show_envvar=True)] = "",
+    ca_file: Annotated[Path | None, typer.Option(envvar="FETCHBOX_CA_FILE", help="PEM; switches TLS on.")] = None,
+    cert_file: Annotated[Path | None, typer.Option(envvar="FETCHBOX_CERT_FILE", help="PEM; for mTLS.")] = None,
+    key_file: Annotated[Path | None, typer.Option(envvar="FETCHBOX_KEY_FILE", help="PEM; for mTLS.")] = None,
+    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds that one call may take.")] = 30.0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """FetchBox: a manifest of URLs goes in, objects come out, and nothing accepted is lost.
+
+    Try it at once: `fetchbox demo`
+
+    A platform on this machine: `fetchbox up`, and in another terminal `fetchbox submit manifest.json --watch`
+
+    In production, one process a role: `fetchbox serve --role=worker --config=fetchbox.toml`
+
+    Exit codes: 0 all well, 1 some work failed, 2 wrong usage or configuration, 3 refused, 4 unavailable.
+    """
+    out.json = as_json
+    addresses = {"ingest": ingest, "operator": operator, "worker": worker_at, "gateway": gateway}
+    context.obj = Settings(config, addresses, token, ca_file, cert_file, key_file, timeout)
+
+
+def main() -> None:
+    """Runs the command line and exits."""
+    try:
+        app()
+    except CommandError as error:
+        error.show()
+        sys.exit(error.exit_code)
+
+
+if __name__ == "__main__":
+    main()

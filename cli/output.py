@@ -1,0 +1,129 @@
+"""What people and programs read: tables and colours in a terminal, tab-separated text in a pipe, JSON with `--json`.
+
+Results go to stdout, everything about how it goes to stderr.
+"""
+
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn
+
+from google.protobuf.json_format import MessageToDict
+from google.protobuf.message import Message
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+BROKEN_PIPE = 141
+"""The exit code when the reader of a pipe has gone: what a shell shows for SIGPIPE."""
+
+_COLOURS = {
+    "completed": "green",
+    "ok": "green",
+    "stored": "green",
+    "replayed": "green",
+    "running": "green",
+    "in_progress": "cyan",
+    "queued": "cyan",
+    "info": "cyan",
+    "partial": "yellow",
+    "degraded": "yellow",
+    "warn": "yellow",
+    "canceled": "yellow",
+    "paused": "yellow",
+    "failed": "red",
+    "error": "red",
+    "unhealthy": "red",
+}
+
+
+class Output:
+    """The two streams of this process. `json` is set by the option `--json`, which every command has."""
+
+    def __init__(self) -> None:
+        self.json = False
+
+    @property
+    def terminal(self) -> bool:
+        """Whether a person looks at stdout."""
+        return sys.stdout.isatty() and not self.json
+
+    def line(self, text: str = "") -> None:
+        """One line of plain text on stdout."""
+        try:
+            sys.stdout.write(text + "\n")
+            sys.stdout.flush()
+        except BrokenPipeError:
+            _reader_gone()
+
+    def raw(self, data: bytes) -> None:
+        """Bytes as they are on stdout."""
+        try:
+            sys.stdout.buffer.write(data)
+            sys.stdout.buffer.flush()
+        except BrokenPipeError:
+            _reader_gone()
+
+    def document(self, value: Mapping[str, Any]) -> None:
+        """One JSON document on one line of stdout."""
+        self.line(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+
+    def table(self, columns: Sequence[str], rows: Sequence[Sequence[object]], title: str = "") -> None:
+        """Rows under a header: a box in a terminal, tab-separated in a pipe."""
+        if not self.terminal:
+            for row in [columns, *rows]:
+                self.line("\t".join(_flat(cell) for cell in row))
+            return
+        table = Table(*columns, title=title or None, title_justify="left", header_style="bold")
+        for row in rows:
+            table.add_row(*(_coloured(str(cell)) for cell in row))
+        Console().print(table)
+
+    def facts(self, facts: Mapping[str, object]) -> None:
+        """Names and values, one pair a line; empty values are left out."""
+        shown = {name: value for name, value in facts.items() if str(value) not in {"", "None"}}
+        if not self.terminal:
+            for name, value in shown.items():
+                self.line(f"{name}\t{_flat(value)}")
+            return
+        table = Table.grid(padding=(0, 2))
+        for name, value in shown.items():
+            table.add_row(Text(name, style="bold"), _coloured(str(value)))
+        Console().print(table)
+
+    def note(self, text: str, style: str = "") -> None:
+        """A word to people on stderr; programs (`--json`) get none."""
+        if not self.json:
+            stderr().print(Text(text, style=style), soft_wrap=True)
+
+
+out = Output()
+"""This process has one stdout."""
+
+
+def stderr() -> Console:
+    """A console on the present stderr, coloured only in a terminal."""
+    return Console(stderr=True, highlight=False)
+
+
+def as_dict(message: Message) -> dict[str, Any]:
+    """A message as ProtoJSON with every field, raw JSON fields as the JSON that they hold."""
+    value: dict[str, Any] = MessageToDict(message, always_print_fields_with_no_presence=True)
+    data = getattr(message, "data", None)
+    if isinstance(data, bytes):
+        value["data"] = json.loads(data or b"null")
+    return value
+
+
+def _coloured(text: str) -> Text:
+    return Text(text, style=_COLOURS.get(text, ""), overflow="fold")
+
+
+def _flat(cell: object) -> str:
+    return " ".join(str(cell).split())
+
+
+def _reader_gone() -> NoReturn:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the interpreter complains at its exit
+    sys.exit(BROKEN_PIPE)

@@ -1,0 +1,90 @@
+"""Where things are: options, then the environment, then a `fetchbox up` that runs in this directory, then defaults."""
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from cli.problems import USAGE, CommandError
+
+if TYPE_CHECKING:
+    from fetchbox.config.v1.config_pb2 import Config
+
+DATA = Path(".fetchbox")
+"""Where `fetchbox up` keeps its data unless told otherwise."""
+
+_KEYS = {"ingest": "INGEST", "worker": "WORKER", "operator": "OPERATOR", "gateway": "LISTEN"}
+_DEFAULTS = {
+    "ingest": "127.0.0.1:50051",
+    "worker": "127.0.0.1:50052",
+    "operator": "127.0.0.1:50053",
+    "gateway": "127.0.0.1:8080",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The options of the root command. `given` holds the addresses that were named, by service; `timeout`: seconds."""
+
+    config: Path | None = None
+    given: Mapping[str, str] = field(default_factory=dict)
+    token: str = ""
+    ca_file: Path | None = None
+    cert_file: Path | None = None
+    key_file: Path | None = None
+    timeout: float = 30.0
+
+    def address(self, service: str) -> str:
+        """`host:port` of `ingest`, `worker`, `operator` or `gateway`."""
+        if self.given.get(service):
+            return self.given[service]
+        if self.config is not None:
+            gateway = self.load().gateway
+            return str(getattr(gateway, "listen" if service == "gateway" else service))
+        return environment().get(f"FETCHBOX_GATEWAY_{_KEYS[service]}", _DEFAULTS[service])
+
+    def load(self, path: Path | None = None) -> "Config":
+        """The checked configuration, of `path` or of `--config`. Raises a CommandError that names what is wrong."""
+        return load_config(path or self.config, environment())
+
+
+def settings(context: typer.Context) -> Settings:
+    """The settings of the running command."""
+    found = context.find_object(Settings)
+    return found if found is not None else Settings()
+
+
+def load_config(path: Path | None, environ: Mapping[str, str]) -> "Config":
+    """The checked configuration. Raises a CommandError with every broken key."""
+    from kernel import config as kernel_config  # noqa: PLC0415  # 0.3 s that most commands need not pay
+
+    try:
+        return kernel_config.load(path, environ)
+    except kernel_config.ConfigError as error:
+        where = str(path) if path is not None else "the environment"
+        raise CommandError(
+            f"the configuration ({where}) cannot be used: {error.key}: {error.rule}",
+            USAGE,
+            "CONFIG",
+            "Correct these keys; `fetchbox config check` tells when all is well.",
+            ((error.key, error.rule), *error.more),
+        ) from error
+
+
+def environment(data: Path = DATA) -> dict[str, str]:
+    """The environment, on top of what a `fetchbox up` that runs on `data` has written down."""
+    return running(data) | dict(os.environ)
+
+
+def running(data: Path) -> dict[str, str]:
+    """What a running `fetchbox up` says about itself, as overrides of the configuration; empty when none runs."""
+    try:
+        state = json.loads((data / "running.json").read_text())
+        os.kill(state["pid"], 0)
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+    return dict(state["environ"])
