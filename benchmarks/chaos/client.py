@@ -40,6 +40,7 @@ class Client:
         self._settled: dict[str, int] = {}
 
     async def close(self) -> None:
+        """Closes both channels."""
         await self._ingest.close()
         await self._operator.close()
 

@@ -19,9 +19,13 @@ WORKERS = 2
 class Victim(Protocol):
     """Something that can be killed and started again."""
 
-    def kill9(self) -> object: ...
+    def kill9(self) -> object:
+        """Kills it as a power cut would."""
+        ...
 
-    def restart(self) -> None: ...
+    def restart(self) -> None:
+        """Starts it again on its data and port."""
+        ...
 
 
 class Cluster:
