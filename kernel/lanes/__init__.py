@@ -1,0 +1,1 @@
+"""Ways to hand work out: each lane claims, renews, settles, retries, dead-letters and gives back."""

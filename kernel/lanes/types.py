@@ -1,0 +1,68 @@
+"""What a lane hands out and takes back."""
+
+from dataclasses import dataclass
+
+from fetchbox.jobs.jobs_pb2 import DownloadTask, JobLog
+
+
+@dataclass(slots=True)
+class Claim:
+    """One task that this worker holds until it settles it, gives it back, or loses its lease."""
+
+    partition: int
+    entry: str
+    payload: bytes
+    task: DownloadTask
+    token: int
+    """Fences the settlement: a later claim of the same resource has a higher one."""
+    attempt: int
+    """Attempts made before this one."""
+    crashes: int
+    """How often this task has lost its process."""
+    traceparent: str = ""
+    epoch: int = 0
+    """The life of the lease under which it was claimed; a claim of an earlier life is void."""
+    solo: bool = False
+    """Runs alone: its last permitted run after crashes."""
+
+
+@dataclass(slots=True)
+class Success:
+    """The resource is stored."""
+
+    detail: bytes = b""
+    """One JSON line for the results document, without its line end."""
+    logs: tuple[JobLog, ...] = ()
+    """Log entries of this attempt. Where there are none, the lane writes one line itself."""
+
+
+@dataclass(slots=True)
+class Failure:
+    """The attempt failed. Whether another follows is decided by the code, the attempts made and the job type."""
+
+    code: str
+    """A `FailureCode` without its prefix; `DOWNLOAD_HTTP_403` carries its status."""
+    message: str
+    """For people; no secrets."""
+    detail: bytes = b""
+    """One JSON line for the results document; used only when no further attempt follows."""
+    retry_after: float | None = None
+    """Seconds that the next attempt waits at least."""
+    counts: bool = True
+    """False for a deferral: the attempt is made again and costs nothing (an open circuit)."""
+    logs: tuple[JobLog, ...] = ()
+    """Log entries of this attempt. Where there are none, the lane writes one line itself."""
+
+
+Outcome = Success | Failure
+
+
+@dataclass(slots=True)
+class Settled:
+    """What became of an outcome."""
+
+    outcome: str
+    """`completed` and `failed` are final; `retrying` waits for its next attempt; `settled` had been settled before;
+    `fenced` belongs to a later claim; `absorbed` came after the end of its job, or of its record."""
+    final_due: bool = False
+    """Every task of the job is settled and its finalization is due."""

@@ -1,0 +1,21 @@
+"""The ledger: the record of every job (`job:{id}`, seed 004), its events, and the only legal transitions.
+
+One job's story: `accept` writes the record and its first event, once; the lane's scripts move it while tasks are
+claimed and settled; `cancel`, `replay` and the finalization end or reopen it; `delete` forgets it. Terminal states
+absorb: nothing but a replay leaves them. Indexes over jobs live in other cluster slots than the jobs: they are
+written after the record, may be written again, and a reader skips what they name in vain.
+"""
+
+from kernel.ledger.events import JobEvent, Timeline
+from kernel.ledger.finals import FinalHold, Finals
+from kernel.ledger.intake import Intake
+from kernel.ledger.mirroring import Mirroring
+from kernel.ledger.record import JobRecord, job_state, job_status, operator_status
+from kernel.ledger.records import Records
+from kernel.ledger.steering import Steering
+
+__all__ = ["FinalHold", "JobEvent", "JobRecord", "Ledger", "job_state", "job_status", "operator_status"]
+
+
+class Ledger(Intake, Records, Timeline, Steering, Mirroring, Finals):
+    """Everything that may be done with job records. Every method raises `UNAVAILABLE` while Redis is down."""

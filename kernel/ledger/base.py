@@ -1,0 +1,43 @@
+"""What the parts of the ledger share."""
+
+from collections.abc import Sequence
+
+from fetchbox.config.v1 import config_pb2
+from kernel import keys
+from kernel.redis import RedisClients
+
+TERMINAL = frozenset({"done", "partial", "error", "canceled"})
+"""The words of ledger status that nothing but a replay leaves."""
+
+
+class Base:
+    """The connections, and where things are."""
+
+    def __init__(self, clients: RedisClients, config: config_pb2.Config) -> None:
+        self._clients = clients
+        self._config = config
+        self._partitions = config.streams.tasks.partitions
+
+    def _lane_of(self, job_id: str) -> str:
+        return keys.stream(keys.TASKS, keys.partition_of(job_id, self._partitions))
+
+    def _lanes(self) -> list[str]:
+        return [keys.stream(keys.TASKS, partition) for partition in range(self._partitions)]
+
+    async def _many(self, commands: Sequence[tuple[str | bytes | int | float, ...]]) -> list[object]:
+        """Runs independent commands in one round trip."""
+        async with self._clients.commands.pipeline(transaction=False) as pipeline:
+            for command in commands:
+                pipeline.execute_command(*command)
+            return list(await pipeline.execute())
+
+    async def _ended(self, job_id: str, ended_ms: int) -> None:
+        """Notes the end of a job in the indexes."""
+        await self._many(
+            [("ZADD", keys.ended_index(), ended_ms, job_id), ("ZREM", keys.open_index(), job_id)],
+        )
+
+
+def job_keys(job_id: str) -> list[str]:
+    """The keys of the scripts that move a job."""
+    return [keys.job(job_id), keys.job_events(job_id), keys.job_bits(job_id), keys.job_resources(job_id)]

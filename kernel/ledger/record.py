@@ -1,0 +1,178 @@
+"""The job record, how it is kept in its hash, and how its status is called elsewhere (contracts, the job record)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import orjson
+
+from fetchbox.jobs.jobs_pb2 import JobState, JobStatus
+
+_STATES: dict[str, JobState] = {
+    "queued": JobState.JOB_STATE_QUEUED,
+    "running": JobState.JOB_STATE_IN_PROGRESS,
+    "done": JobState.JOB_STATE_COMPLETED,
+    "partial": JobState.JOB_STATE_PARTIAL,
+    "error": JobState.JOB_STATE_FAILED,
+    "canceled": JobState.JOB_STATE_FAILED,
+}
+_OPERATOR = {"running": "in_progress", "done": "completed", "error": "failed"}
+_FROM_STATE = {
+    JobState.JOB_STATE_QUEUED: "queued",
+    JobState.JOB_STATE_IN_PROGRESS: "running",
+    JobState.JOB_STATE_COMPLETED: "done",
+    JobState.JOB_STATE_PARTIAL: "partial",
+    JobState.JOB_STATE_FAILED: "error",
+}
+_DEFAULT_RESULTS = "1"
+
+
+@dataclass(frozen=True, slots=True)
+class JobRecord:
+    """One job. Times are ms since the epoch by the clock of Redis."""
+
+    job_id: str
+    job_type: str = ""
+    tenant: str = ""
+    task: str = "fetch"
+    status: str = "queued"
+    """`queued`, `running`, `done`, `partial`, `error` or `canceled`."""
+    created_ms: int = 0
+    updated_ms: int = 0
+    resource_total: int = 0
+    resource_completed: int = 0
+    resource_failed: int = 0
+    manifest_key: str = ""
+    results_key: str = ""
+    log_offset: int = 0
+    """The offset just before the job's first log entry."""
+    error_code: str = ""
+    error_message: str = ""
+    trace_id: str = ""
+    revision: int = 1
+    """Rises with every change of status or counts."""
+    direct: bool = False
+    """A direct producer's job: ingest never saw it."""
+
+
+def log_offset(created_ms: int) -> int:
+    """The offset just before anything that was logged since then (`ms << 20 | seq`)."""
+    return max(0, (created_ms << 20) - 1)
+
+
+def manifest_key(bucket: str, job_type: str, job_id: str) -> str:
+    """`s3://` URI of a manifest at its default place."""
+    return f"s3://{bucket}/manifests/{job_type}/{job_id}/metadata.json"
+
+
+def results_key(bucket: str, job_type: str, job_id: str) -> str:
+    """`s3://` URI of a results document at its default place."""
+    return f"s3://{bucket}/manifests/{job_type}/{job_id}/results.jsonl"
+
+
+def stored_results(bucket: str, record: JobRecord, key: str) -> str:
+    """What the record keeps of a results key: values over 64 bytes double a hash, so the default is one letter."""
+    return _DEFAULT_RESULTS if key == results_key(bucket, record.job_type, record.job_id) else key
+
+
+def to_fields(record: JobRecord, bucket: str) -> list[str | int]:
+    """Field, value, ... of a new record; what can be derived is left out."""
+    fields: list[str | int] = ["job_id", record.job_id, "task", record.task, "job_type", record.job_type]
+    fields += ["resource_total", record.resource_total, "resource_completed", 0, "resource_failed", 0]
+    optional: dict[str, str | int] = {
+        "tenant": record.tenant,
+        "trace_id": record.trace_id,
+        "log_offset": record.log_offset,
+    }
+    if record.manifest_key != manifest_key(bucket, record.job_type, record.job_id):
+        optional["manifest_key"] = record.manifest_key
+    for name, value in optional.items():
+        if value:
+            fields += [name, value]
+    return fields
+
+
+def from_hash(values: Mapping[bytes, bytes], bucket: str) -> JobRecord:
+    """The record of a hash."""
+
+    def text(name: bytes) -> str:
+        return values.get(name, b"").decode()
+
+    def number(name: bytes, default: int = 0) -> int:
+        return int(values.get(name) or default)
+
+    job_id, job_type, direct = text(b"job_id"), text(b"job_type"), b"direct" in values
+    code, message = error_of(values.get(b"error", b""))
+    results = text(b"results")
+    created = number(b"created_ts")
+    return JobRecord(
+        job_id=job_id,
+        job_type=job_type,
+        tenant=text(b"tenant"),
+        task=text(b"task"),
+        status=text(b"status"),
+        created_ms=created,
+        updated_ms=number(b"updated_ts"),
+        resource_total=number(b"resource_total"),
+        resource_completed=number(b"resource_completed"),
+        resource_failed=number(b"resource_failed"),
+        manifest_key=text(b"manifest_key") or ("" if direct else manifest_key(bucket, job_type, job_id)),
+        results_key=results_key(bucket, job_type, job_id) if results == _DEFAULT_RESULTS else results,
+        log_offset=number(b"log_offset") or log_offset(created),
+        error_code=code,
+        error_message=message,
+        trace_id=text(b"trace_id"),
+        revision=number(b"rev", 1),
+        direct=direct,
+    )
+
+
+def error_json(code: str, message: str, **more: int) -> bytes:
+    """The `error` of a record (seed 004: a JSON string)."""
+    return orjson.dumps({"code": code, "message": message, **more})
+
+
+def error_of(text: bytes) -> tuple[str, str]:
+    """Code and message of the `error` of a record."""
+    if not text:
+        return "", ""
+    try:
+        value = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return "", text.decode(errors="replace")
+    return (value.get("code", ""), value.get("message", "")) if isinstance(value, dict) else ("", str(value))
+
+
+def job_state(status: str) -> JobState:
+    """The ledger's word as seed 000 says it."""
+    return _STATES.get(status, JobState.JOB_STATE_UNKNOWN)
+
+
+def ledger_status(state: JobState) -> str:
+    """The state of seed 000 as the ledger says it; empty for an unknown one."""
+    return _FROM_STATE.get(state, "")
+
+
+def operator_status(status: str) -> str:
+    """The ledger's word as operators see it (seed 001 section 2)."""
+    return _OPERATOR.get(status, status)
+
+
+def job_status(record: JobRecord) -> JobStatus:
+    """The record as an entry of `jobs.status`."""
+    return JobStatus(
+        job_id=record.job_id,
+        job_type=record.job_type,
+        state=job_state(record.status),
+        resources_total=record.resource_total,
+        resources_completed=record.resource_completed,
+        resources_failed=record.resource_failed,
+        manifest_key=record.manifest_key,
+        tenant=record.tenant,
+        last_error_code=record.error_code,
+        last_error_message=record.error_message,
+        log_offset=record.log_offset,
+        timestamp_ms=record.updated_ms,
+        revision=record.revision,
+    )

@@ -1,0 +1,28 @@
+#!lua flags=allow-oom
+-- close: ends a job without a known total after it has had no news for a time
+-- KEYS job, events
+-- ARGV step, idle_ms, error
+-- returns {state, status, updated ms}; state: closed | due (its finalization ends it) | news (not idle yet) | ended | total | gone
+local h = redis.call('HMGET', KEYS[1], 'status', 'resource_total', 'resource_completed', 'resource_failed',
+  'updated_ts', 'final', 'fin', 'rev')
+if not h[1] then return {'gone', '', 0} end
+if h[1] ~= 'queued' and h[1] ~= 'running' then return {'ended', h[1], tonumber(h[5])} end
+if h[7] and h[7] ~= '' then return {'due', h[1], tonumber(h[5])} end
+if h[2] and h[2] ~= '0' then return {'total', h[1], tonumber(h[5])} end
+local t = redis.call('TIME')
+local now = t[1] * 1000 + math.floor(t[2] / 1000)
+if tonumber(h[5]) + tonumber(ARGV[2]) > now then return {'news', h[1], tonumber(h[5])} end
+now = string.format('%d', now)
+local ok, bad = tonumber(h[3] or 0), tonumber(h[4] or 0)
+local total = string.format('%d', ok + bad)
+local rev = tonumber(h[8] or 1) + 1
+if h[6] == '1' and ok + bad > 0 then
+  redis.call('HSET', KEYS[1], 'resource_total', total, 'fin', 'due', 'updated_ts', now, 'rev', rev)
+  return {'due', h[1], tonumber(now)}
+end
+local status = ok == 0 and 'error' or (bad == 0 and 'done' or 'partial')
+redis.call('HSET', KEYS[1], 'status', status, 'resource_total', total, 'updated_ts', now, 'rev', rev)
+if ok + bad == 0 then redis.call('HSET', KEYS[1], 'error', ARGV[3]) end
+redis.call('XADD', KEYS[2], '*', 'type', status == 'error' and 'error' or 'done', 'ts', now, 'step', ARGV[1], 'data',
+  '{"resource_completed":' .. ok .. ',"resource_failed":' .. bad .. ',"resource_total":' .. total .. '}')
+return {'closed', status, tonumber(now)}

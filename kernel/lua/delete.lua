@@ -1,0 +1,10 @@
+#!lua flags=allow-oom
+-- delete: removes an ended job and all that belongs to it
+-- KEYS job, events, bits, resources, results
+-- ARGV ended_before_ms
+-- returns 1 removed (or not there), 0 it is open, or ended later than that
+local h = redis.call('HMGET', KEYS[1], 'status', 'updated_ts')
+if h[1] == 'queued' or h[1] == 'running' then return 0 end
+if h[1] and tonumber(h[2]) >= tonumber(ARGV[1]) then return 0 end
+redis.call('UNLINK', unpack(KEYS))
+return 1

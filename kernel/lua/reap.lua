@@ -1,0 +1,64 @@
+#!lua flags=allow-oom
+-- reap: takes over entries whose consumer has no lease, and entries that were given back
+-- KEYS lane, lease, redo
+-- ARGV group, worker, max, crash_limit
+-- returns {suspects waiting, how many died, then entry, deliveries, attempts, crashes of each}; {-1} where the caller has no lease
+-- It starts from the pending list, which is the truth, and looks at the lease in the same script, so that two
+-- reapers cannot both have an entry. A death blames all that its worker held; so that no innocent neighbour is
+-- dead-lettered, the last permitted run is alone: an entry one crash below the limit goes to `_suspect`, and only
+-- a crash under a `.solo` consumer counts beyond that.
+local L, G, me = KEYS[1], ARGV[1], ARGV[2]
+local left, limit = tonumber(ARGV[3]), tonumber(ARGV[4])
+local t = redis.call('TIME')
+local now = t[1] * 1000 + math.floor(t[2] / 1000)
+local function base(name) return (string.gsub(name, '%.solo$', '')) end
+local function alive(name)
+  local ends = redis.call('ZSCORE', KEYS[2], base(name))
+  return ends and tonumber(ends) >= now
+end
+if not alive(me) then return {-1} end
+local out, suspects, died = {0, 0}, 0, 0
+
+local function take(id, name, deliveries)
+  local attempts, crashes = string.match(redis.call('HGET', KEYS[3], id) or '0:0', '(%d+):(%d+)')
+  crashes = tonumber(crashes)
+  if name ~= '_returned' then
+    crashes = crashes + 1
+    died = died + 1
+    if base(name) == name then crashes = math.min(crashes, limit - 1) end
+    redis.call('HSET', KEYS[3], id, attempts .. ':' .. string.format('%d', crashes))
+    if crashes == limit - 1 then
+      redis.call('XCLAIM', L, G, '_suspect', 0, id, 'JUSTID')
+      suspects = suspects + 1
+      return
+    end
+  end
+  local entry = redis.call('XCLAIM', L, G, me, 0, id)[1]
+  if entry then
+    out[#out + 1] = entry
+    out[#out + 1] = deliveries + 1
+    out[#out + 1] = tonumber(attempts)
+    out[#out + 1] = crashes
+  end
+end
+
+for _, c in ipairs(redis.call('XINFO', 'CONSUMERS', L, G)) do
+  local f = {}
+  for i = 1, #c, 2 do f[c[i]] = c[i + 1] end
+  local name, pending = f['name'], f['pending']
+  if name == '_suspect' then
+    suspects = suspects + pending
+  elseif name ~= '_delayed' and base(name) ~= me and (name == '_returned' or not alive(name)) then
+    if pending > 0 and left > 0 then
+      for _, x in ipairs(redis.call('XPENDING', L, G, '-', '+', left, name)) do
+        take(x[1], name, x[4])
+        left = left - 1
+      end
+    elseif pending == 0 and name ~= '_returned' then
+      redis.call('XGROUP', 'DELCONSUMER', L, G, name)
+      redis.call('ZREM', KEYS[2], base(name))
+    end
+  end
+end
+out[1], out[2] = suspects, died
+return out

@@ -1,0 +1,34 @@
+#!lua flags=allow-oom
+-- replay: opens a failed resource again and raises its fence, so that no earlier run can settle it
+-- KEYS job, events, bits, resources
+-- ARGV resource_id, index, expected_replay, max_replays, step, resource_json
+-- returns {outcome, number of the replay}; outcome: replayed | already_replayed (publish it again, that is harmless) |
+--   not_failed | too_many_replays | canceled | gone. max_replays 0 waives the cap
+local J, E, B, R = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local id, index = ARGV[1], tonumber(ARGV[2])
+local h = redis.call('HMGET', J, 'status', 'resource_total', 'resource_failed', 'direct', 'by_id', 'replays', 'rev')
+if not h[1] then return {'gone', 0} end
+local total = tonumber(h[2] or 0)
+local one = total == 1 and h[4] ~= '1'
+local number = tonumber(one and h[6] or redis.call('HGET', R, 'p:' .. id) or 0)
+if h[1] == 'canceled' then return {'canceled', number} end
+if number > tonumber(ARGV[3]) then return {'already_replayed', number} end
+local failed = one and h[3] == '1' or not one and redis.call('HEXISTS', R, 'x:' .. id) == 1
+if not failed then return {'not_failed', number} end
+if tonumber(ARGV[4]) > 0 and number >= tonumber(ARGV[4]) then return {'too_many_replays', number} end
+number = number + 1
+local fence = string.format('%d', number * 1048576)
+if one then
+  redis.call('HSET', J, 'replays', number, 'fence', fence)
+else
+  redis.call('HDEL', R, 'x:' .. id, 's:' .. id)
+  redis.call('HSET', R, 'p:' .. id, number, 'f:' .. id, fence)
+  if index > 0 and h[5] ~= '1' and index <= total then redis.call('SETBIT', B, index - 1, 0) end
+end
+local t = redis.call('TIME')
+local now = string.format('%d', t[1] * 1000 + math.floor(t[2] / 1000))
+redis.call('HSET', J, 'status', 'running', 'updated_ts', now, 'resource_failed', tonumber(h[3]) - 1, 'fin', '',
+  'rev', tonumber(h[7] or 1) + 1)
+redis.call('XADD', E, '*', 'type', 'replayed', 'ts', now, 'step', ARGV[5], 'data',
+  '{"resource_id":' .. ARGV[6] .. ',"replay":' .. number .. '}')
+return {'replayed', number}

@@ -1,0 +1,41 @@
+#!lua flags=allow-oom
+-- trim: removes entries that are settled, read by every group and, where asked, exported
+-- KEYS lane, cursors
+-- ARGV keep_ms, export, max_len
+-- returns {removed, floor, what held it: time | size | pending | unread | export}
+-- The floor is the least of the time limit, the oldest pending entry and the position of each group, and the
+-- exporter's cursor. Above max_len (0 for none) the time limit is waived for the oldest 1000, the others never.
+local function less(a, b)
+  local am, as = string.match(a, '(%d+)-(%d+)')
+  local bm, bs = string.match(b, '(%d+)-(%d+)')
+  am, as, bm, bs = tonumber(am), tonumber(as), tonumber(bm), tonumber(bs)
+  return am < bm or (am == bm and as < bs)
+end
+if redis.call('EXISTS', KEYS[1]) == 0 then return {0, '0-0', 'time'} end
+local t = redis.call('TIME')
+local now = t[1] * 1000 + math.floor(t[2] / 1000)
+local floor, why = string.format('%d', math.max(0, now - tonumber(ARGV[1]))) .. '-0', 'time'
+local cap = tonumber(ARGV[3])
+local beyond = cap > 0 and redis.call('XLEN', KEYS[1]) - cap or 0
+if beyond > 0 then
+  local oldest = redis.call('XRANGE', KEYS[1], '-', '+', 'COUNT', math.min(beyond, 1000) + 1)
+  local id = oldest[#oldest][1]
+  if less(floor, id) then floor, why = id, 'size' end
+end
+local groups = redis.call('XINFO', 'GROUPS', KEYS[1])
+if #groups == 0 then return {0, '0-0', 'unread'} end
+for _, g in ipairs(groups) do
+  local f = {}
+  for i = 1, #g, 2 do f[g[i]] = g[i + 1] end
+  local p = redis.call('XPENDING', KEYS[1], f['name'])
+  if p[1] > 0 and less(p[2], floor) then floor, why = p[2], 'pending' end
+  if less(f['last-delivered-id'], floor) then
+    local ms, seq = string.match(f['last-delivered-id'], '(%d+)-(%d+)')
+    floor, why = ms .. '-' .. string.format('%d', seq + 1), 'unread'
+  end
+end
+if ARGV[2] == '1' then
+  local cursor = redis.call('HGET', KEYS[2], 'exporter') or '0-0'
+  if less(cursor, floor) then floor, why = cursor, 'export' end
+end
+return {redis.call('XTRIM', KEYS[1], 'MINID', floor), floor, why}

@@ -1,0 +1,195 @@
+"""The connections of a process to Redis, and the one place where Redis errors become ours.
+
+Two pools: commands with the configured timeout, and blocking reads whose socket may stay silent for as long as they
+block. Writes are never retried inside the client, since a repeated XADD is a doubled entry; scripts are, since each
+of them tells what an earlier run has done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Sequence
+from typing import Any, cast
+
+import redis.asyncio as redis_asyncio
+from redis.asyncio.client import Pipeline
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import NoScriptError, RedisError, ResponseError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+
+from fetchbox.config.v1 import config_pb2
+from kernel.config import seconds
+from kernel.errors import FetchboxError, unavailable
+from kernel.pipe import Endpoint, Pipe
+from kernel.scripts import Script
+
+BLOCK_LIMIT = 30.0
+"""The longest block that the blocking pool is made for, in seconds."""
+BLOCK_MARGIN = 5.0
+"""Silence beyond a command's own block after which its connection counts as dead, in seconds."""
+_NOT_NOW = ("READONLY", "LOADING", "MASTERDOWN", "NOREPLICAS", "TRYAGAIN", "CLUSTERDOWN", "BUSY ", "OOM", "UNBLOCKED")
+_RETRY_PAUSE = 0.05
+
+Arg = str | bytes | int | float
+
+
+def is_transient(message: str) -> bool:
+    """Whether an error reply speaks of the server's state (failover, loading, memory) and not of the command."""
+    return message.startswith(_NOT_NOW)
+
+
+def _translated(error: Exception, address: str) -> Exception:
+    """The error as callers see it: `UNAVAILABLE` for what may pass, itself for a fault of ours."""
+    if isinstance(error, RedisConnectionError | RedisTimeoutError | OSError):
+        return unavailable(f"Redis at {address} does not answer: {error}")
+    if isinstance(error, ResponseError) and is_transient(str(error)):
+        return unavailable(f"Redis at {address} cannot serve this now: {error}")
+    return error
+
+
+class _Pipeline(Pipeline):
+    """A pipeline whose errors are ours."""
+
+    address = ""
+
+    async def execute(self, raise_on_error: bool = True) -> list[Any]:
+        try:
+            return await super().execute(raise_on_error)
+        except (RedisError, OSError) as error:
+            raise _translated(error, self.address) from error
+
+
+class _Redis(redis_asyncio.Redis):
+    """A client whose errors are ours."""
+
+    address = ""
+
+    async def execute_command(self, *args: Any, **options: Any) -> Any:
+        try:
+            return await super().execute_command(*args, **options)
+        except (RedisError, OSError) as error:
+            raise _translated(error, self.address) from error
+
+    def pipeline(self, transaction: bool = True, shard_hint: str | None = None) -> Pipeline:
+        made = _Pipeline(self.connection_pool, self.response_callbacks, transaction, shard_hint)
+        made.address = self.address
+        return made
+
+
+class RedisClients:
+    """The pools of one process. Open once, share everywhere, close last."""
+
+    def __init__(self, config: config_pb2.Redis) -> None:
+        self._config = config
+        self.address = config.addr
+        read = seconds(config.read_timeout)
+        per_pool = max(1, config.pool_size_multiplier) * (os.cpu_count() or 1)
+        self.commands = self._client(read, per_pool)
+        self.blocking = self._client(BLOCK_LIMIT + BLOCK_MARGIN, per_pool)
+
+    @classmethod
+    async def open(cls, config: config_pb2.Redis) -> RedisClients:
+        """Connects; raises `UNAVAILABLE` where Redis does not answer."""
+        clients = cls(config)
+        try:
+            await clients.ping()
+        except FetchboxError:
+            await clients.close()
+            raise
+        return clients
+
+    async def close(self) -> None:
+        """Closes every connection of the pools. Safe twice."""
+        await self.commands.aclose()
+        await self.blocking.aclose()
+
+    async def ping(self) -> None:
+        """Raises `UNAVAILABLE` where Redis does not answer."""
+        await self.commands.execute_command("PING")
+
+    async def call(self, script: Script, keys: Sequence[str], args: Sequence[Arg]) -> Any:
+        """Runs a script. A lost reply or a failover is retried: every script may be repeated."""
+        for left in range(self._config.max_retries, -1, -1):
+            try:
+                return await self._evaluate(script, keys, args)
+            except FetchboxError:
+                if left == 0:
+                    raise
+                await asyncio.sleep(_RETRY_PAUSE * (self._config.max_retries - left + 1))
+        raise AssertionError("unreachable")  # pragma: no cover
+
+    async def _evaluate(self, script: Script, keys: Sequence[str], args: Sequence[Arg]) -> Any:
+        try:
+            return await self.commands.execute_command("EVALSHA", script.sha, len(keys), *keys, *args)
+        except NoScriptError:
+            return await self.commands.execute_command("EVAL", script.source, len(keys), *keys, *args)
+
+    async def now_ms(self) -> int:
+        """The time of Redis, in ms since the epoch."""
+        second, micro = await self.commands.execute_command("TIME")
+        return int(second) * 1000 + int(micro) // 1000
+
+    async def durability_problems(self) -> list[str]:
+        """What of the server's configuration may lose accepted work, for people; empty where nothing does."""
+        wanted = {"appendonly": "yes", "maxmemory-policy": "noeviction"}
+        found = await self._settings([*wanted, "appendfsync"])
+        if found is None:
+            return ["CONFIG GET is not permitted, so the durability of Redis cannot be checked"]
+        problems = [
+            f"{key} is `{found.get(key)}`, not `{want}`" for key, want in wanted.items() if found.get(key) != want
+        ]
+        if found.get("appendfsync") != "always":
+            problems.append(
+                f"appendfsync is `{found.get('appendfsync')}`: a crash of the server may lose the last second; "
+                "`always` loses nothing"
+            )
+        return problems
+
+    async def _settings(self, names: Sequence[str]) -> dict[str, str] | None:
+        try:
+            reply = await self.commands.execute_command("CONFIG GET", *names)
+        except ResponseError:
+            return None
+        pairs = reply.items() if isinstance(reply, dict) else zip(reply[::2], reply[1::2], strict=True)
+        return {_text(key): _text(value) for key, value in pairs}
+
+    async def pipe(self, name: str, timeout: float | None = None) -> Pipe:
+        """A connection of its own that pipelines whole batches; `timeout` in seconds, the read timeout by default."""
+        return await Pipe.connect(self.endpoint(), name, timeout or seconds(self._config.read_timeout))
+
+    def endpoint(self) -> Endpoint:
+        """Where and how to connect."""
+        return Endpoint.of(self._config)
+
+    def _client(self, timeout: float, connections: int) -> redis_asyncio.Redis:
+        end = self.endpoint()
+        pool = redis_asyncio.BlockingConnectionPool(
+            host=end.host,
+            port=end.port,
+            db=end.db,
+            username=end.username or None,
+            password=end.password or None,
+            max_connections=connections,
+            timeout=timeout,
+            socket_timeout=timeout,
+            socket_connect_timeout=end.dial_timeout,
+            socket_keepalive=True,
+            health_check_interval=15,
+            retry=Retry(NoBackoff(), 0),
+            **self._tls(),
+        )
+        client = _Redis(connection_pool=pool)
+        client.address = self.address
+        return cast("redis_asyncio.Redis", client)
+
+    def _tls(self) -> dict[str, Any]:
+        if not self._config.tls:
+            return {}
+        return {"connection_class": redis_asyncio.SSLConnection, "ssl_ca_certs": self._config.tls_ca_file or None}
+
+
+def _text(value: Any) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)

@@ -1,0 +1,82 @@
+"""The Lua scripts: one for each transition, declared here with the names of their keys and arguments.
+
+Every script is a file of `kernel/lua`, headed by its KEYS, ARGV and returns; a test holds each header against the
+declaration below. All keys of one call share one cluster slot. Time is Redis `TIME`, never a caller's clock.
+"""
+
+import hashlib
+from dataclasses import dataclass, field
+from pathlib import Path
+
+_FOLDER = Path(__file__).parent / "lua"
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """One script. All of them may be repeated: a repetition changes nothing more and tells how things stand."""
+
+    name: str
+    keys: tuple[str, ...]
+    args: tuple[str, ...]
+    each: tuple[str, ...] = ()
+    """Arguments that follow once for each item."""
+    source: str = field(init=False, repr=False)
+    sha: str = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        source = (_FOLDER / f"{self.name}.lua").read_text(encoding="utf-8")
+        object.__setattr__(self, "source", source)
+        object.__setattr__(self, "sha", hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest())
+
+
+_JOB = ("job", "events", "bits", "resources")
+_LANE = ("lane", "lease", "redo")
+
+# The submit.
+SUBMIT_BEGIN = Script("submit_begin", ("submit",), ("digest", "job_id", "lease_ms", "window_ms"))
+SUBMIT_FINISH = Script("submit_finish", ("submit",), ("job_id", "answer"))
+OUTBOX = Script("outbox", ("outbox",), ("job_id",))
+ACCEPT = Script("accept", ("job", "events"), ("step",), ("field", "value"))
+PUBLISH = Script("publish", ("lane", "outbox"), ("job_id", "last", "traceparent"), ("payload",))
+PUBLISH_ONCE = Script("publish_once", ("lane", "replays"), ("once", "keep_ms", "recorded", "traceparent", "payload"))
+
+# The lane.
+BEAT = Script("beat", ("lease",), ("worker", "ttl_ms", "first"))
+BYE = Script("bye", ("lane", "lease"), ("group", "worker"))
+REAP = Script("reap", _LANE, ("group", "worker", "max", "crash_limit"))
+SUSPECT = Script("suspect", _LANE, ("group", "worker"))
+DUE = Script("due", ("lane", "lease", "redo", "delayed"), ("group", "worker", "max"))
+PARK = Script("park", ("lane", "redo", "delayed"), ("group",), ("worker", "entry", "delay_ms", "attempts", "crashes"))
+GIVE_BACK = Script("give_back", ("lane",), ("group", "worker"), ("entry",))
+APPEND = Script("append", ("stream",), (), ("payload",))
+FINALS = Script("finals", ("finals",), ("max", "again_ms"))
+TRIM = Script("trim", ("lane", "cursors"), ("keep_ms", "export", "max_len"))
+
+# The job.
+START = Script(
+    "start",
+    _JOB,
+    ("worker", "create", "step", "job_type", "tenant", "total", "finalizes", "manifest_key", "trace_id"),
+    ("index", "resource_id", "token"),
+)
+SETTLE = Script(
+    "settle",
+    (*_JOB, "results"),
+    ("finalizes", "step"),
+    ("index", "resource_id", "token", "outcome", "error", "detail"),
+)
+FINAL_BEGIN = Script("final_begin", ("job",), ("worker", "lease_ms"))
+FINAL_END = Script("final_end", (*_JOB, "results"), ("worker", "generation", "step", "results_key", "error"))
+CANCEL = Script("cancel", ("job", "events"), ("step", "error"))
+REPLAY = Script("replay", _JOB, ("resource_id", "index", "expected_replay", "max_replays", "step", "resource_json"))
+MIRROR = Script(
+    "mirror",
+    ("job", "events"),
+    ("step", "status", "completed", "failed", "total", "revision", "error"),
+    ("field", "value"),
+)
+CLOSE = Script("close", ("job", "events"), ("step", "idle_ms", "error"))
+DELETE = Script("delete", (*_JOB, "results"), ("ended_before_ms",))
+
+ALL = tuple(value for value in list(globals().values()) if isinstance(value, Script))
+"""Every script there is."""
