@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Fails, and shows the difference, when gen/ is not what proto/ generates.
 set -euo pipefail
+cd "$(dirname "$0")/.."
 fresh=$(mktemp -d)
 trap 'rm -rf "$fresh"' EXIT
 tools/generate.sh "$fresh"

@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
 # Generates the stubs and the descriptor set from proto/ into DIR/gen, offline.
 set -euo pipefail
+cd "$(dirname "$0")/.."
+PATH="$PWD/.venv/bin:$PATH"
 out=${1:?usage: tools/generate.sh DIR}
 buf generate --output "$out" 2> >(grep -v '^Writing mypy to' >&2)
 buf build proto --output "$out/gen/descriptors.pb" --as-file-descriptor-set --exclude-source-info
