@@ -27,23 +27,35 @@ class FinalHold:
 class Finals(Records, Base):
     """The transitions of a finalization."""
 
-    async def begin_final(self, job_id: str, worker: str, lease_ms: int) -> FinalHold:
-        """Takes the finalization for `lease_ms`, or renews it; a holder whose lease is over is replaced."""
+    async def begin_final(self, job_id: str, worker: str, lease_ms: int, *, forget: bool = True) -> FinalHold:
+        """Takes the finalization for `lease_ms`, or renews it; a holder whose lease is over is replaced.
+
+        Without `forget` a job that has ended stays among those to be finalized until `forget_final`, so that a crash
+        between its end and the publication of its status is made good.
+        """
         code, number, status = await self._clients.call(scripts.FINAL_BEGIN, [keys.job(job_id)], [worker, lease_ms])
         if code == 1:
             return FinalHold("mine", generation=number, status=status.decode())
         if code == 0:
             return FinalHold("held", wait_ms=number, status=status.decode())
-        await self._forget(job_id)
+        if forget:
+            await self.forget_final(job_id)
         return FinalHold("nothing", status=status.decode())
 
     async def end_final(
-        self, job_id: str, worker: str, generation: int, results_key: str, error: tuple[str, str] | None = None
+        self,
+        job_id: str,
+        worker: str,
+        generation: int,
+        results_key: str,
+        error: tuple[str, str] | None = None,
+        *,
+        forget: bool = True,
     ) -> tuple[bool, str]:
         """Ends the job: whether this call did, and the status that stands (`fenced`: another holds it by now).
 
         `results_key`: `s3://` URI of the results document, or empty. `error`: code and message of a finalization
-        that failed; the job is then `error`. Deletes the collected result lines.
+        that failed; the job is then `error`. Deletes the collected result lines. `forget` as for `begin_final`.
         """
         record = await self.get(job_id)
         kept = stored_results(self._config.object_store.bucket, record, results_key) if record else results_key
@@ -55,8 +67,8 @@ class Finals(Records, Base):
         word = status.decode()
         if word in TERMINAL:
             await self._ended(job_id, at)
-        if word != "fenced":
-            await self._forget(job_id)
+        if forget and word != "fenced":
+            await self.forget_final(job_id)
         return bool(ended), word
 
     async def results(self, job_id: str) -> list[bytes]:
@@ -64,6 +76,6 @@ class Finals(Records, Base):
         lines = await self._clients.commands.execute_command("LRANGE", keys.job_results(job_id), 0, -1)
         return list(lines)
 
-    async def _forget(self, job_id: str) -> None:
+    async def forget_final(self, job_id: str) -> None:
         """Takes the job out of the list of those to be finalized."""
         await self._clients.commands.execute_command("ZREM", keys.finals(self._lane_of(job_id)), job_id)
