@@ -1,9 +1,11 @@
 """The gRPC server: health, reflection, credentials, validation, errors, TLS."""
 
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 
 import grpc
 import pytest
+import trustme
 from google.rpc.error_details_pb2 import BadRequest, ErrorInfo
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
@@ -140,3 +142,35 @@ async def test_a_port_that_is_taken_is_named(serve) -> None:
     with pytest.raises(OSError, match=str(port)):
         await server.start()
     await blocker.stop(None)
+
+
+@pytest.mark.req("R001-7.02")
+async def test_mtls_admits_only_clients_with_a_certificate_of_the_authority(serve, tmp_path: Path) -> None:
+    authority, stranger = trustme.CA(), trustme.CA()
+    pair = authority.issue_cert("localhost")
+    config = configuration.defaults()
+    tls = config.security.tls
+    for name, blobs in (
+        ("cert_file", pair.cert_chain_pems),
+        ("key_file", [pair.private_key_pem]),
+        ("client_ca_file", [authority.cert_pem]),
+    ):
+        path = tmp_path / f"{name}.pem"
+        path.write_bytes(b"".join(blob.bytes() for blob in blobs))
+        setattr(tls, name, str(path))
+    server = await serve(config)
+
+    async def call(client: trustme.LeafCert | None) -> str:
+        credentials = grpc.ssl_channel_credentials(
+            authority.cert_pem.bytes(),
+            client.private_key_pem.bytes() if client else None,
+            client.cert_chain_pems[0].bytes() if client else None,
+        )
+        async with grpc.aio.secure_channel(f"localhost:{server.port}", credentials) as channel:
+            return (await _get(channel, "a")).job_id
+
+    assert await call(authority.issue_cert("client")) == "a"
+    for client in (None, stranger.issue_cert("client")):
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await call(client)
+        assert caught.value.code() == grpc.StatusCode.UNAVAILABLE
