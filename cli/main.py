@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from cli import config_commands, dlq, health, jobs, submit, worker
+from cli import config_commands, dlq, health, jobs, publish_task, serve, streams, submit, up, worker
 from cli.output import out
 from cli.problems import CommandError
 from cli.settings import Settings
@@ -17,10 +17,11 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for single in (submit.app, health.app):
+for single in (up.app, serve.app, submit.app, publish_task.app, health.app):
     app.add_typer(single)
 app.add_typer(jobs.app, name="jobs")
 app.add_typer(dlq.app, name="dlq")
+app.add_typer(streams.app, name="streams")
 app.add_typer(worker.app, name="worker")
 app.add_typer(config_commands.app, name="config")
 

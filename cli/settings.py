@@ -13,6 +13,7 @@ from cli.problems import USAGE, CommandError
 
 if TYPE_CHECKING:
     from fetchbox.config.v1.config_pb2 import Config
+    from kernel.config import ConfigError
 
 DATA = Path(".fetchbox")
 """Where `fetchbox up` keeps its data unless told otherwise."""
@@ -58,21 +59,25 @@ def settings(context: typer.Context) -> Settings:
     return found if found is not None else Settings()
 
 
-def load_config(path: Path | None, environ: Mapping[str, str]) -> "Config":
-    """The checked configuration. Raises a CommandError with every broken key."""
+def load_config(path: Path | None, environ: Mapping[str, str] | None = None) -> "Config":
+    """The checked configuration; `environ` is that of the process unless given. Raises a CommandError."""
     from kernel import config as kernel_config  # noqa: PLC0415  # 0.3 s that most commands need not pay
 
     try:
-        return kernel_config.load(path, environ)
+        return kernel_config.load(path, os.environ if environ is None else environ)
     except kernel_config.ConfigError as error:
-        where = str(path) if path is not None else "the environment"
-        raise CommandError(
-            f"the configuration ({where}) cannot be used: {error.key}: {error.rule}",
-            USAGE,
-            "CONFIG",
-            "Correct these keys; `fetchbox config check` tells when all is well.",
-            ((error.key, error.rule), *error.more),
-        ) from error
+        raise config_problem(error, str(path) if path is not None else "the environment") from error
+
+
+def config_problem(error: "ConfigError", where: str) -> CommandError:
+    """A configuration that cannot be used, with every broken key."""
+    return CommandError(
+        f"the configuration ({where}) cannot be used: {error.key}: {error.rule}",
+        USAGE,
+        "CONFIG",
+        "Correct these keys; `fetchbox config check` tells when all is well.",
+        ((error.key, error.rule), *error.more),
+    )
 
 
 def environment(data: Path = DATA) -> dict[str, str]:

@@ -1,0 +1,199 @@
+"""A whole platform on this machine: the embedded servers, and one child process a role.
+
+Roles are processes of their own, so that killing one and seeing its work survive is the real thing. The order of the
+end is that of the work: the ways in first, then the worker, then the operator, then the servers.
+"""
+
+import fcntl
+import json
+import os
+import socket
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Self
+
+from cli.embedded.ports import free_ports, is_free
+from cli.embedded.process import Child
+from cli.embedded.stack import EmbeddedStack
+from cli.problems import UNAVAILABLE, USAGE, CommandError
+from cli.provision import provision
+from cli.serve import Role
+from cli.settings import load_config
+
+ROLES = (Role.OPERATOR, Role.INGEST, Role.WORKER, Role.GATEWAY)
+_ENDING = ((Role.GATEWAY, Role.INGEST), (Role.WORKER,), (Role.OPERATOR,))
+_MOST_RESTARTS = 5
+_RESTART_WINDOW = 30.0
+_PROBE_TIMEOUT = 1.0
+
+
+class LocalPlatform:
+    """Start it, call `mend` now and then, stop it. A context manager that ends what it started."""
+
+    def __init__(
+        self,
+        data: Path,
+        config: Path | None = None,
+        *,
+        any_ports: bool = False,
+        environ: Mapping[str, str] | None = None,
+    ) -> None:
+        """`any_ports` takes free ports in place of the configured ones; `environ` overrides the configuration."""
+        self.data = data
+        self.stack: EmbeddedStack
+        self.roles: dict[Role, Child] = {}
+        self._file = config
+        self._any_ports = any_ports
+        self._environ = dict(environ or {})
+        self._lock: IO[str] | None = None
+        self._restarts: list[float] = []
+
+    def start(self) -> None:
+        """Starts and provisions the servers, then starts the roles. Raises CommandError or StartError."""
+        try:
+            self._take_lock()
+            self._choose_addresses()
+            self.stack = EmbeddedStack(self.data)
+            self.stack.start()
+            self._environ |= self._server_environ()
+            self.config = load_config(self._file, os.environ | self._environ)
+            provision(self.config)
+            self._start_roles()
+            self._announce()
+        except BaseException:
+            self.stop(0)
+            raise
+
+    def mend(self) -> list[str]:
+        """Starts again whatever has died, without waiting for it; what happened, for people. Raises CommandError."""
+        events = []
+        for server in (self.stack.valkey, self.stack.seaweed):
+            if not server.running:
+                events.append(f"{type(server).__name__} died and is started again")
+                server.restart()
+        for role, child in self.roles.items():
+            if not child.running:
+                events.append(f"{role} ended with code {child.exit_code} and is started again")
+                self._count_restart(role, child)
+                child.launch()
+        return events
+
+    def stop(self, grace: float = 30.0) -> None:
+        """Drains the roles for at most `grace` seconds, then ends everything. Safe to repeat."""
+        deadline = time.monotonic() + grace
+        for step in _ENDING:
+            running = [self.roles[role] for role in step if role in self.roles]
+            for child in running:
+                child.terminate()
+            for child in running:
+                child.stop(max(0.0, deadline - time.monotonic()))
+        self.roles.clear()
+        if hasattr(self, "stack"):
+            self.stack.stop()
+        self._state_file.unlink(missing_ok=True)
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+    def kill_roles(self) -> None:
+        """Ends the roles without a drain."""
+        for child in self.roles.values():
+            child.kill9()
+
+    @property
+    def environ(self) -> dict[str, str]:
+        """The overrides that lead a configuration to this platform."""
+        return dict(self._environ)
+
+    @property
+    def _state_file(self) -> Path:
+        return self.data / "running.json"
+
+    def _take_lock(self) -> None:
+        self.data.mkdir(parents=True, exist_ok=True)
+        self._lock = (self.data / "lock").open("w")
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise CommandError(
+                f"another `fetchbox up` uses {self.data}", USAGE, hint="Use that one, or another --data directory."
+            ) from error
+
+    def _choose_addresses(self) -> None:
+        """The addresses of the roles, as overrides, so that every part agrees on them."""
+        config = load_config(self._file, os.environ | self._environ)
+        ports = iter(free_ports(len(ROLES)))
+        for role in ROLES:
+            listen = getattr(config, role).listen
+            if self._any_ports:
+                listen = f"127.0.0.1:{next(ports)}"
+            host, _, port = listen.rpartition(":")
+            if not is_free(int(port)):
+                raise CommandError(
+                    f"{role} cannot listen at {listen}: another process does",
+                    UNAVAILABLE,
+                    hint=f"Stop it, use `fetchbox up --any-ports`, or set FETCHBOX_{role.upper()}_LISTEN.",
+                )
+            self._environ[f"FETCHBOX_{role.upper()}_LISTEN"] = listen
+            if role is not Role.GATEWAY:
+                reached = "127.0.0.1" if host in {"0.0.0.0", "[::]", ""} else host  # noqa: S104  # compared, not bound
+                self._environ[f"FETCHBOX_GATEWAY_{role.upper()}"] = f"{reached}:{port}"
+
+    def _server_environ(self) -> dict[str, str]:
+        return {
+            "REDIS_ADDR": self.stack.valkey.addr,
+            "FETCHBOX_OBJECT_STORE_ENDPOINT": self.stack.seaweed.endpoint,
+            "FETCHBOX_OBJECT_STORE_ACCESS_KEY_ID": self.stack.seaweed.access_key_id,
+            "FETCHBOX_OBJECT_STORE_SECRET_ACCESS_KEY": self.stack.seaweed.secret_access_key,
+        }
+
+    def _start_roles(self) -> None:
+        metrics = self.config.observability.metrics_port
+        for number, role in enumerate(ROLES):
+            own = {"OBSERVABILITY_METRICS_PORT": str(metrics + number)} if metrics and not self._any_ports else {}
+            child = self._child(role, own)
+            self.roles[role] = child
+            child.launch()
+        for child in self.roles.values():
+            child.wait_ready()
+
+    def _child(self, role: Role, own: Mapping[str, str]) -> Child:
+        argv = [sys.executable, "-P", "-m", "cli.main", "serve", f"--role={role}"]
+        if self._file is not None:
+            argv.append(f"--config={self._file.absolute()}")
+        listen = self._environ[f"FETCHBOX_{role.upper()}_LISTEN"]
+        log = self.data / "logs" / f"{role}.log"
+        return Child(role, argv, log, lambda: _answers(listen), environ={**os.environ, **self._environ, **own})
+
+    def _announce(self) -> None:
+        """Tells the commands that run beside this process where everything is."""
+        self._state_file.touch(mode=0o600)
+        self._state_file.write_text(json.dumps({"pid": os.getpid(), "environ": self._environ}))
+
+    def _count_restart(self, role: Role, child: Child) -> None:
+        now = time.monotonic()
+        self._restarts = [at for at in self._restarts if now - at < _RESTART_WINDOW] + [now]
+        if len(self._restarts) > _MOST_RESTARTS:
+            raise CommandError(f"{role} keeps ending: {child.log_tail()}", UNAVAILABLE)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+
+def _answers(listen: str) -> bool:
+    host, _, port = listen.rpartition(":")
+    reached = "127.0.0.1" if host in {"0.0.0.0", "[::]", ""} else host.strip("[]")  # noqa: S104  # compared, not bound
+    try:
+        with socket.create_connection((reached, int(port)), _PROBE_TIMEOUT):
+            return True
+    except OSError:
+        return False

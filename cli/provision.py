@@ -1,0 +1,31 @@
+"""What has to exist before the first job: the bucket and the four streams."""
+
+import asyncio
+
+from cli.problems import UNAVAILABLE, CommandError
+from fetchbox.config.v1.config_pb2 import Config
+
+
+def provision(config: Config, *, bucket: bool = True) -> None:
+    """Creates what is missing; safe to repeat. Raises a CommandError when a server does not answer."""
+    from kernel.errors import FetchboxError  # noqa: PLC0415  # storage clients take 0.5 s to import
+
+    try:
+        asyncio.run(_provision(config, bucket))
+    except FetchboxError as error:
+        raise CommandError(
+            error.message, UNAVAILABLE, hint="Is the server there running? `fetchbox up` starts one on this machine."
+        ) from error
+
+
+async def _provision(config: Config, bucket: bool) -> None:
+    from kernel.log import topics  # noqa: PLC0415
+    from kernel.resources import Resources  # noqa: PLC0415
+
+    resources = await Resources.open(config)
+    try:
+        await topics.provision(resources.redis, config)
+        if bucket:
+            await resources.objects.ensure_bucket()
+    finally:
+        await resources.close()

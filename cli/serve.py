@@ -1,0 +1,110 @@
+"""`fetchbox serve`: one process with one role, several, or all of them."""
+
+import importlib
+from collections.abc import Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cli.command import command
+from cli.problems import UNAVAILABLE, CommandError
+from cli.settings import config_problem, load_config, settings
+
+if TYPE_CHECKING:
+    from fetchbox.config.v1.config_pb2 import Config
+    from kernel.resources import Resources
+    from kernel.service import Service
+
+app = typer.Typer()
+
+
+class Role(StrEnum):
+    """What a process can be."""
+
+    INGEST = "ingest"
+    WORKER = "worker"
+    OPERATOR = "operator"
+    GATEWAY = "gateway"
+    ALL = "all"
+
+
+PACKAGES = {
+    Role.OPERATOR: "operator_svc",
+    Role.INGEST: "ingest_svc",
+    Role.WORKER: "worker_svc",
+    Role.GATEWAY: "gateway",
+}
+"""Where each role lives, in the order in which they start."""
+
+
+@command(app)
+def serve(
+    context: typer.Context,
+    role: Annotated[list[Role], typer.Option("--role", help="What this process does; give it again for more.")],
+    config: Annotated[Path | None, typer.Option(help="TOML or YAML; a missing file means the defaults.")] = None,
+) -> None:
+    """Serve until SIGTERM or Ctrl-C, then finish what runs. A second signal ends it at once.
+
+    Exit codes: 0 after a signal, 2 for a configuration that cannot be used, 4 when a subsystem cannot be started.
+
+    `fetchbox serve --role=worker --config=fetchbox.toml`
+
+    `fetchbox serve --role=ingest --role=gateway`
+    """
+    options = settings(context)
+    loaded = load_config(config or options.config)
+    roles = [known for known in PACKAGES if known in role or Role.ALL in role]
+    run(loaded, roles)
+
+
+def run(config: "Config", roles: Sequence[Role]) -> None:
+    """Runs the roles in this process until a signal. Raises a CommandError when they cannot be started."""
+    import uvloop  # noqa: PLC0415  # only servers need it
+
+    from kernel.config import ConfigError  # noqa: PLC0415
+    from kernel.errors import FetchboxError  # noqa: PLC0415
+
+    names = "+".join(roles)
+    try:
+        uvloop.run(_serve(config, roles, names))
+    except ConfigError as error:  # a handler that cannot be used is found when its service is built
+        raise config_problem(error, "of this process") from error
+    except (FetchboxError, OSError) as error:
+        raise CommandError(
+            f"{names} cannot be started: {error}",
+            UNAVAILABLE,
+            hint="Is the server named there running? `fetchbox up` starts everything on this machine.",
+        ) from error
+
+
+async def _serve(config: "Config", roles: Sequence[Role], name: str) -> None:
+    from kernel import config as kernel_config  # noqa: PLC0415
+    from kernel.resources import Resources  # noqa: PLC0415
+    from kernel.telemetry import logs, tracing  # noqa: PLC0415
+
+    logs.configure(name, config.observability.log_level)
+    tracing.configure(config.observability.tracing, f"fetchbox-{name}")
+    resources = await Resources.open(config) if set(roles) != {Role.GATEWAY} else None
+    try:
+        service = await _together(config, roles, resources, name)
+        await service.run_until_signal(kernel_config.seconds(config.worker.drain_grace))
+    finally:
+        if resources is not None:
+            await resources.close()
+        await tracing.shutdown()
+
+
+async def _together(config: "Config", roles: Sequence[Role], resources: "Resources | None", name: str) -> "Service":
+    from kernel.service import Duty, Service  # noqa: PLC0415
+    from kernel.telemetry import metrics  # noqa: PLC0415
+
+    duties: list[Duty] = []
+    for role in roles:
+        bootstrap = importlib.import_module(f"{PACKAGES[role]}.bootstrap")
+        arguments = (config,) if role is Role.GATEWAY else (config, resources)
+        duties.extend((await bootstrap.build(*arguments)).duties)
+    if config.observability.metrics_port:
+        duties.append(metrics.serve(config.observability.metrics_port))
+    return Service(name, duties)

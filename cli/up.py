@@ -1,0 +1,87 @@
+"""`fetchbox up`: the whole platform on this machine, until Ctrl-C."""
+
+import signal
+import threading
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cli.command import command
+from cli.embedded.process import StartError
+from cli.local import LocalPlatform
+from cli.output import out
+from cli.problems import UNAVAILABLE, CommandError
+from cli.settings import DATA, settings
+
+app = typer.Typer()
+_LOOK_SECONDS = 0.25
+
+
+@command(app)
+def up(
+    context: typer.Context,
+    data: Annotated[Path, typer.Option(help="Where everything is kept; it survives the process.")] = DATA,
+    config: Annotated[Path | None, typer.Option(help="TOML or YAML; a missing file means the defaults.")] = None,
+    any_ports: Annotated[bool, typer.Option("--any-ports", help="Free ports in place of the configured ones.")] = False,
+    grace: Annotated[float, typer.Option(min=0, help="Seconds that running work may take at the end.")] = 30.0,
+) -> None:
+    """Start Valkey, SeaweedFS and every role on this machine, on loopback, and keep them running.
+
+    Ctrl-C finishes what runs and ends everything; a second one is impatient. Other commands, run in the same
+    directory, find it by themselves.
+
+    `fetchbox up`
+
+    `fetchbox up --data /var/lib/fetchbox --config fetchbox.toml`
+    """
+    platform = LocalPlatform(data, config or settings(context).config, any_ports=any_ports)
+    ending = _Ending(platform)
+    try:
+        out.note("starting …", "dim")
+        platform.start()
+        _show(platform)
+        while not ending.asked.wait(_LOOK_SECONDS):
+            for event in platform.mend():
+                out.note(event, "yellow")
+        out.note("finishing what runs; Ctrl-C again to end at once …", "dim")
+    except StartError as error:
+        raise CommandError(str(error), UNAVAILABLE) from error
+    finally:
+        platform.stop(grace)
+    out.note("ended; everything accepted is kept in " + str(data), "dim")
+
+
+class _Ending:
+    """The first signal asks for the end, the next ones end the roles at once."""
+
+    def __init__(self, platform: LocalPlatform) -> None:
+        self.asked = threading.Event()
+        self._platform = platform
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._on_signal)
+
+    def _on_signal(self, _number: int, _frame: object) -> None:
+        if self.asked.is_set():
+            self._platform.kill_roles()
+        self.asked.set()
+
+
+def _show(platform: LocalPlatform) -> None:
+    config = platform.config
+    where = {
+        "REST": f"http://{config.gateway.listen}",
+        "ingest": config.ingest.listen,
+        "operator": config.operator.listen,
+        "worker": config.worker.listen,
+        "Redis": config.redis.addr,
+        "S3": config.object_store.endpoint,
+        "bucket": config.object_store.bucket,
+        "S3 keys": str(platform.stack.seaweed.data / "s3.json"),
+        "logs": str(platform.data / "logs"),
+    }
+    if out.json:
+        out.document(where)
+    else:
+        out.facts(where)
+        out.note("ready: `fetchbox submit manifest.json --watch`", "green")
