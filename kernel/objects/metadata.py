@@ -15,18 +15,25 @@ LEFT_OUT: Final = "fetchbox-left-out"
 
 _PLAIN: Final = "".join(sorted(set(string.printable) - set(string.whitespace) - {"%"})) + " "
 _NAME: Final = "-_."
+_HEADERS: Final = frozenset(
+    {"cache-control", "content-disposition", "content-encoding", "content-language", "content-type", "storage-class"}
+)
+"""Names that obstore would send as headers of the object itself."""
 _RESERVE: Final = len(LEFT_OUT) + 4
 
 
 def encode(metadata: Mapping[str, str]) -> dict[str, str]:
     """The entries with what is no printable ASCII percent-encoded, names in lower case.
 
-    Entries that would exceed 2 KB are left out, the later ones first to go, and counted in `fetchbox-left-out`.
+    Entries without a value are not kept (SeaweedFS would lose them). Entries that would exceed 2 KB are left out, the
+    later ones first, and counted in `fetchbox-left-out`.
     """
     encoded: dict[str, str] = {}
     left_out, room = 0, LONGEST - _RESERVE
     for name, value in metadata.items():
-        safe_name, safe_value = quote(name.lower(), safe=_NAME), _encoded(value)
+        if not value:
+            continue
+        safe_name, safe_value = _encoded_name(name), _encoded(value)
         size = len(safe_name) + len(safe_value)
         if size > room or not safe_name:
             left_out += 1
@@ -41,6 +48,13 @@ def encode(metadata: Mapping[str, str]) -> dict[str, str]:
 def decode(metadata: Mapping[str, str]) -> dict[str, str]:
     """What `encode` was given; entries of others as they are, unless they look percent-encoded."""
     return {unquote(name): unquote(value) for name, value in metadata.items()}
+
+
+def _encoded_name(name: str) -> str:
+    lower = name.lower()
+    if lower in _HEADERS:
+        return f"%{ord(lower[0]):02x}{lower[1:]}"
+    return quote(lower, safe=_NAME).lower()
 
 
 def _encoded(value: str) -> str:

@@ -138,7 +138,10 @@ class ObjectStore:
             return
 
     async def list(self, bucket: str, prefix: str = "", after: str = "", limit: int = 1000) -> List[ObjectInfo]:
-        """Up to `limit` objects behind the key `after`, in order of their keys; `prefix` is whole segments (`a/b/`)."""
+        """Up to `limit` objects behind the key `after`; `prefix` is whole segments (`a/b/`).
+
+        They come in the order of the store: S3 sorts whole keys by their bytes, SeaweedFS folder by folder.
+        """
         store = self._store(bucket)
         size = min(limit, 1000)
 
