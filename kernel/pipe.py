@@ -21,7 +21,8 @@ from fetchbox.config.v1 import config_pb2
 from kernel.config import seconds
 from kernel.errors import unavailable
 
-Command = tuple[str | bytes | int | float, ...]
+Command = tuple[Any, ...]
+"""Strings, bytes, integers and floats."""
 
 
 class PipeLost(ConnectionError):  # noqa: N818 - a state of the pipe, not a fault of the caller
@@ -81,10 +82,10 @@ class _Batch:
 class Pipe(asyncio.Protocol):
     """One connection. Made by `connect`; dead for good once `lost`."""
 
-    def __init__(self, name: str, timeout: float) -> None:
+    def __init__(self, name: str, patience: float) -> None:
         self.name = name
         self.lost = False
-        self._timeout = timeout
+        self._patience = patience
         self._loop = asyncio.get_running_loop()
         self._reader = hiredis.Reader(protocolError=hiredis.ProtocolError, replyError=hiredis.ReplyError)
         self._transport: asyncio.Transport | None = None
@@ -92,12 +93,12 @@ class Pipe(asyncio.Protocol):
         self._watch: asyncio.TimerHandle | None = None
 
     @classmethod
-    async def connect(cls, end: Endpoint, name: str, timeout: float) -> Pipe:
+    async def connect(cls, end: Endpoint, name: str, patience: float) -> Pipe:
         """A connection that has greeted; raises `UNAVAILABLE`."""
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(end.dial_timeout):
-                _, pipe = await loop.create_connection(lambda: cls(name, timeout), end.host, end.port, ssl=end.tls)
+                _, pipe = await loop.create_connection(lambda: cls(name, patience), end.host, end.port, ssl=end.tls)
                 replies = await pipe.run(end.greeting(name))
         except (OSError, TimeoutError) as error:
             raise unavailable(f"Redis at {end.host}:{end.port} does not answer: {error}") from error
@@ -114,7 +115,7 @@ class Pipe(asyncio.Protocol):
             future.set_exception(PipeLost(f"the connection {self.name} is gone"))
             return future
         pack = hiredis.pack_command
-        self._waiting.append(_Batch(len(commands), future, self._loop.time() + (patience or self._timeout)))
+        self._waiting.append(_Batch(len(commands), future, self._loop.time() + (patience or self._patience)))
         self._transport.write(b"".join([pack(command) for command in commands]))
         if self._watch is None:
             self._watch = self._loop.call_at(self._waiting[0].deadline, self._check)

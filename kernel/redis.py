@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 import redis.asyncio as redis_asyncio
 from redis.asyncio.client import Pipeline
@@ -62,18 +62,20 @@ class _Pipeline(Pipeline):
             raise _translated(error, self.address) from error
 
 
-class _Redis(redis_asyncio.Redis):
+class Client(redis_asyncio.Redis):
     """A client whose errors are ours."""
 
     address = ""
 
     async def execute_command(self, *args: Any, **options: Any) -> Any:
+        """Runs one command; replies are bytes. Raises `UNAVAILABLE` for what may pass."""
         try:
-            return await super().execute_command(*args, **options)
+            return await super().execute_command(*args, **options)  # type: ignore[no-untyped-call]  # untyped there
         except (RedisError, OSError) as error:
             raise _translated(error, self.address) from error
 
     def pipeline(self, transaction: bool = True, shard_hint: str | None = None) -> Pipeline:
+        """A pipeline on a connection of the pool."""
         made = _Pipeline(self.connection_pool, self.response_callbacks, transaction, shard_hint)
         made.address = self.address
         return made
@@ -156,15 +158,15 @@ class RedisClients:
         pairs = reply.items() if isinstance(reply, dict) else zip(reply[::2], reply[1::2], strict=True)
         return {_text(key): _text(value) for key, value in pairs}
 
-    async def pipe(self, name: str, timeout: float | None = None) -> Pipe:
-        """A connection of its own that pipelines whole batches; `timeout` in seconds, the read timeout by default."""
-        return await Pipe.connect(self.endpoint(), name, timeout or seconds(self._config.read_timeout))
+    async def pipe(self, name: str, patience: float | None = None) -> Pipe:
+        """A connection of its own for whole batches; `patience`: seconds of silence, the read timeout by default."""
+        return await Pipe.connect(self.endpoint(), name, patience or seconds(self._config.read_timeout))
 
     def endpoint(self) -> Endpoint:
         """Where and how to connect."""
         return Endpoint.of(self._config)
 
-    def _client(self, timeout: float, connections: int) -> redis_asyncio.Redis:
+    def _client(self, timeout: float, connections: int) -> Client:
         end = self.endpoint()
         pool = redis_asyncio.BlockingConnectionPool(
             host=end.host,
@@ -181,9 +183,9 @@ class RedisClients:
             retry=Retry(NoBackoff(), 0),
             **self._tls(),
         )
-        client = _Redis(connection_pool=pool)
+        client = Client(connection_pool=pool)
         client.address = self.address
-        return cast("redis_asyncio.Redis", client)
+        return client
 
     def _tls(self) -> dict[str, Any]:
         if not self._config.tls:

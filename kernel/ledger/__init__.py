@@ -17,5 +17,5 @@ from kernel.ledger.steering import Steering
 __all__ = ["FinalHold", "JobEvent", "JobRecord", "Ledger", "job_state", "job_status", "operator_status"]
 
 
-class Ledger(Intake, Records, Timeline, Steering, Mirroring, Finals):
+class Ledger(Intake, Finals, Records, Timeline, Steering, Mirroring):
     """Everything that may be done with job records. Every method raises `UNAVAILABLE` while Redis is down."""

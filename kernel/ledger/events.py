@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from kernel import keys
 from kernel.ledger.base import Base
@@ -67,14 +68,14 @@ class Timeline(Base):
         return {jobs[_text(name)]: [_event(row) for row in _rows(rows)] for name, rows in streams}
 
 
-def _rows(rows: list[object]) -> list[object]:
+def _rows(rows: list[Any]) -> list[Any]:
     """Entries of one stream; some reply shapes nest them once more."""
     nested = rows and isinstance(rows[0], list) and rows[0] and isinstance(rows[0][0], list | tuple)
-    return [entry for part in rows for entry in part] if nested else rows  # type: ignore[attr-defined]  # nested lists
+    return [entry for part in rows for entry in part] if nested else rows
 
 
-def _event(row: object) -> JobEvent:
-    entry_id, fields = row  # type: ignore[misc]  # an entry is a pair
+def _event(row: tuple[Any, Any]) -> JobEvent:
+    entry_id, fields = row
     values = fields if isinstance(fields, dict) else dict(zip(fields[::2], fields[1::2], strict=True))
     return JobEvent(
         _text(entry_id),

@@ -77,5 +77,8 @@ class Finals(Records, Base):
         return list(lines)
 
     async def forget_final(self, job_id: str) -> None:
-        """Takes the job out of the list of those to be finalized."""
-        await self._clients.commands.execute_command("ZREM", keys.finals(self._lane_of(job_id)), job_id)
+        """Takes the job out of the list of those to be finalized, unless a replay has made it due again meanwhile."""
+        finals = keys.finals(self._lane_of(job_id))
+        await self._clients.commands.execute_command("ZREM", finals, job_id)
+        if await self._clients.commands.execute_command("HGET", keys.job(job_id), "fin"):
+            await self._clients.commands.execute_command("ZADD", finals, 0, job_id)

@@ -9,7 +9,7 @@ import orjson
 
 from fetchbox.jobs.jobs_pb2 import JobState, JobStatus
 
-_STATES: dict[str, JobState] = {
+_STATES: dict[str, JobState.ValueType] = {
     "queued": JobState.JOB_STATE_QUEUED,
     "running": JobState.JOB_STATE_IN_PROGRESS,
     "done": JobState.JOB_STATE_COMPLETED,
@@ -144,12 +144,12 @@ def error_of(text: bytes) -> tuple[str, str]:
     return (value.get("code", ""), value.get("message", "")) if isinstance(value, dict) else ("", str(value))
 
 
-def job_state(status: str) -> JobState:
+def job_state(status: str) -> JobState.ValueType:
     """The ledger's word as seed 000 says it."""
     return _STATES.get(status, JobState.JOB_STATE_UNKNOWN)
 
 
-def ledger_status(state: JobState) -> str:
+def ledger_status(state: JobState.ValueType) -> str:
     """The state of seed 000 as the ledger says it; empty for an unknown one."""
     return _FROM_STATE.get(state, "")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
+from typing import Any
 
 from kernel import keys
 from kernel.ledger.base import Base
@@ -106,7 +107,7 @@ def _id(mark: str) -> str:
     return mark.partition("/")[2]
 
 
-def _pairs(rows: list[object]) -> list[tuple[str, int]]:
+def _pairs(rows: list[Any]) -> list[tuple[str, int]]:
     """`(member, score)` of a reply WITHSCORES, flat or in pairs."""
     flat = [part for row in rows for part in row] if rows and isinstance(rows[0], list | tuple) else rows
     return [(_text(flat[i]), int(float(_text(flat[i + 1])))) for i in range(0, len(flat), 2)]
