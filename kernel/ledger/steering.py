@@ -14,7 +14,10 @@ class Steering(Base):
     """The operator's transitions."""
 
     async def cancel(self, job_id: str, by: str) -> tuple[bool, str]:
-        """Cancels: whether this call changed anything, and the status that stands. `by`: who, for the event."""
+        """Cancels: whether this call changed anything, and the status that stands. `by`: who, for the event.
+
+        A worker's finalizer then writes down what became of each resource.
+        """
         changed, status, at = await self._clients.call(
             scripts.CANCEL,
             [keys.job(job_id), keys.job_events(job_id)],
@@ -24,6 +27,8 @@ class Steering(Base):
             raise not_found(f"there is no job {job_id}")
         if status == b"canceled":
             await self._ended(job_id, at)
+        if changed:
+            await self._clients.commands.execute_command("ZADD", keys.finals(self._lane_of(job_id)), at, job_id)
         return bool(changed), status.decode()
 
     async def replay(
