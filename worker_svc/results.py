@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import io
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import orjson
+from google.protobuf.proto import parse_length_prefixed
 
 from fetchbox.errors.v1 import errors_pb2
 from fetchbox.jobs.jobs_pb2 import DownloadTask
 from kernel.errors import failure_name
 from kernel.handlers import StoredObject
 from kernel.ids import key_segment
+
+RESULTS = "results.jsonl"
+TASKS = "tasks.binpb"
 
 STORED = "stored"
 FAILED = "failed"
@@ -35,9 +40,16 @@ _EMPTY: dict[str, Any] = {
 _CANCELED_CODE = failure_name(errors_pb2.FAILURE_CODE_SYSTEM_CANCELED)
 
 
-def results_key(job_type: str, job_id: str) -> str:
-    """The key of a job's results, beside its manifest."""
-    return f"manifests/{key_segment(job_type)}/{key_segment(job_id)}/results.jsonl"
+def place(job_type: str, job_id: str, name: str) -> str:
+    """The key of a document beside the job's manifest. A direct producer's names are made key-safe."""
+    return f"manifests/{key_segment(job_type or 'default')}/{key_segment(job_id)}/{name}"
+
+
+def order_of(packed: bytes) -> Iterator[str]:
+    """The resource ids of the length-delimited tasks that ingest stored, in the order of the manifest."""
+    stream = io.BytesIO(packed)
+    while (task := parse_length_prefixed(DownloadTask, stream)) is not None:
+        yield task.resource_id
 
 
 def stored_line(task: DownloadTask, attempts: int, stored: StoredObject) -> bytes:
@@ -67,7 +79,7 @@ def failed_line(task: DownloadTask, attempts: int, code: str, message: str, fact
 
 
 def merge(
-    order: Iterable[str], former: Iterable[bytes], latest: Iterable[bytes], canceled: bool
+    order: Iterable[str], former: Iterable[bytes], latest: Iterable[bytes], *, canceled: bool = False
 ) -> list[dict[str, Any]]:
     """One line a resource, in the manifest's order; a later line of a resource replaces its earlier one.
 

@@ -1,0 +1,70 @@
+"""What a handler's `run` is lent for one attempt at one task."""
+
+from __future__ import annotations
+
+import hashlib
+
+from fetchbox.config.v1.config_pb2 import Config
+from fetchbox.jobs.jobs_pb2 import LOG_LEVEL_INFO, DownloadTask, JobLog
+from kernel.clock import Clock
+from kernel.handlers import StoredObject
+from kernel.objects import ObjectStore, s3_uri
+from worker_svc.fetch import Fetcher
+from worker_svc.fetch.policy import policy_of
+
+
+class Attempt:
+    """One attempt: the `TaskContext` that `kernel.handlers` promises, and the log lines it collects."""
+
+    __slots__ = ("_clock", "_config", "_fetcher", "_objects", "_task", "attempt", "logs")
+
+    def __init__(
+        self, task: DownloadTask, attempt: int, config: Config, fetcher: Fetcher, objects: ObjectStore, clock: Clock
+    ) -> None:
+        """`attempt` counts the attempts before this one."""
+        self.attempt = attempt
+        self.logs: list[JobLog] = []
+        self._task = task
+        self._config = config
+        self._fetcher = fetcher
+        self._objects = objects
+        self._clock = clock
+
+    async def fetch(self, task: DownloadTask) -> StoredObject:
+        """Downloads the task's URL to where its object belongs; raises `FetchFailure`."""
+        fetched = await self._fetcher.fetch(task, policy_of(self._config, task), self._objects)
+        return StoredObject(
+            key=s3_uri(fetched.bucket, fetched.key),
+            size=fetched.size,
+            sha256=fetched.sha256,
+            content_type=fetched.content_type,
+            final_url=fetched.final_url,
+            http_status=fetched.http_status,
+        )
+
+    async def put(self, task: DownloadTask, body: bytes, content_type: str) -> StoredObject:
+        """Stores bytes of the handler's own where the task's object belongs; raises `ObjectStoreError`."""
+        policy = policy_of(self._config, task)
+        await self._objects.put(policy.bucket, policy.key, body, content_type=content_type, metadata=policy.metadata)
+        return StoredObject(
+            key=s3_uri(policy.bucket, policy.key),
+            size=len(body),
+            sha256=hashlib.sha256(body).hexdigest(),
+            content_type=content_type,
+        )
+
+    def log(self, message: str, **fields: str) -> None:
+        """Adds a line to the job's log; it is published when the attempt is settled."""
+        self.logs.append(self.line(LOG_LEVEL_INFO, message, fields))
+
+    def line(self, level: int, message: str, fields: dict[str, str]) -> JobLog:
+        """A log line of this task, now."""
+        return JobLog(
+            job_id=self._task.job_id,
+            resource_id=self._task.resource_id,
+            level=level,  # type: ignore[arg-type]  # the stubs want the enum's own alias
+            message=message,
+            fields=fields,
+            timestamp_ms=self._clock.now_ms(),
+            trace_id=self._task.trace_id,
+        )

@@ -1,0 +1,79 @@
+"""What is done for a job at its end: its results are written and its handler is told."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fetchbox.errors.v1 import errors_pb2
+from kernel.errors import failure_name
+from kernel.handlers import HandlerRegistry, JobHandler, JobSummary, call_hook, describe
+from kernel.ledger import JobRecord, Ledger
+from kernel.objects import ObjectStore, s3_uri
+from worker_svc import results
+from worker_svc.finalizer import Ending
+
+_HANDLER_ERROR = failure_name(errors_pb2.FAILURE_CODE_HANDLER_ERROR)
+_HANDLER_DEADLINE = failure_name(errors_pb2.FAILURE_CODE_HANDLER_DEADLINE)
+
+
+class Conclusion:
+    """Concludes jobs. It may run again for the same job: the document is written whole, the hook is told to cope."""
+
+    def __init__(self, ledger: Ledger, objects: ObjectStore, handlers: HandlerRegistry, deadline: float) -> None:
+        """`deadline`, in seconds, is that of `finalize_job`."""
+        self._ledger = ledger
+        self._objects = objects
+        self._handlers = handlers
+        self._deadline = deadline
+
+    async def __call__(self, record: JobRecord) -> Ending:
+        """One job whose finalization is ours. Of a canceled job only the results are written."""
+        lines = await self._lines(record)
+        key = results.place(record.job_type, record.job_id, results.RESULTS)
+        body = results.document(lines)
+        await self._objects.put(self._objects.bucket, key, body, content_type="application/jsonl")
+        uri = s3_uri(self._objects.bucket, key)
+        return Ending(uri, None if record.status == "canceled" else await self._tell(record, uri, lines))
+
+    async def _lines(self, record: JobRecord) -> list[dict[str, Any]]:
+        former = await self._document(record, results.RESULTS)
+        tasks = b"" if record.direct else await self._document(record, results.TASKS)
+        latest = await self._ledger.results(record.job_id)
+        canceled = record.status == "canceled"
+        return results.merge(results.order_of(tasks), former.splitlines(), latest, canceled=canceled)
+
+    async def _document(self, record: JobRecord, name: str) -> bytes:
+        key = results.place(record.job_type, record.job_id, name)
+        return await self._objects.get(self._objects.bucket, key) or b""
+
+    async def _tell(self, record: JobRecord, uri: str, lines: Sequence[Mapping[str, Any]]) -> tuple[str, str] | None:
+        """Calls the hook; what it raises becomes the job's error, code and message, and never stops this worker."""
+        handler = self._handlers.get(record.job_type)
+        if handler is None or type(handler).finalize_job is JobHandler.finalize_job:
+            return None
+        try:
+            async with asyncio.timeout(self._deadline):
+                await call_hook(handler.finalize_job, _summary(record, uri, lines))
+        except TimeoutError:
+            return _HANDLER_DEADLINE, f"finalize_job exceeded its deadline of {self._deadline:g} s"
+        except Exception as error:  # noqa: BLE001 - a hook's fault is the job's outcome
+            return _HANDLER_ERROR, f"finalize_job failed: {describe(error)}"
+        return None
+
+
+def _summary(record: JobRecord, uri: str, lines: Sequence[Mapping[str, Any]]) -> JobSummary:
+    completed, failed = record.resource_completed, record.resource_failed
+    return JobSummary(
+        job_id=record.job_id,
+        job_type=record.job_type,
+        tenant=record.tenant,
+        status="done" if not failed else "partial" if completed else "error",
+        resource_total=record.resource_total,
+        resource_completed=completed,
+        resource_failed=failed,
+        manifest_key=record.manifest_key,
+        results_key=uri,
+        results=tuple(lines),
+    )

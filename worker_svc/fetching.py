@@ -1,0 +1,155 @@
+"""What happens in a slot: the handler of the job type does the task, and how it went becomes an outcome."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fetchbox.config.v1.config_pb2 import Config
+from fetchbox.errors.v1 import errors_pb2
+from fetchbox.jobs.jobs_pb2 import LOG_LEVEL_ERROR, LOG_LEVEL_INFO, LOG_LEVEL_WARN, DownloadTask, HttpHeader
+from kernel.clock import Clock
+from kernel.errors import failure_name, is_retryable
+from kernel.handlers import HandlerRegistry, JobHandler, StoredObject, TaskError, describe
+from kernel.lanes.types import Claim, Failure, Outcome, Success
+from kernel.objects import ObjectStore, ObjectStoreError
+from kernel.telemetry import metrics, tracing
+from worker_svc.attempt import Attempt
+from worker_svc.fetch import Fetcher, FetchFailure
+from worker_svc.results import failed_line, stored_line
+from worker_svc.retries import Retries
+
+_SCHEMES = ("http://", "https://")
+_DEADLINE = failure_name(errors_pb2.FAILURE_CODE_DOWNLOAD_DEADLINE)
+_HANDLER_DEADLINE = failure_name(errors_pb2.FAILURE_CODE_HANDLER_DEADLINE)
+_HANDLER_ERROR = failure_name(errors_pb2.FAILURE_CODE_HANDLER_ERROR)
+_HANDLER_UNKNOWN = failure_name(errors_pb2.FAILURE_CODE_HANDLER_UNKNOWN)
+_CANCELED = failure_name(errors_pb2.FAILURE_CODE_SYSTEM_CANCELED)
+_BAD_TASK = failure_name(errors_pb2.FAILURE_CODE_VALIDATION_TASK)
+_BAD_URL = failure_name(errors_pb2.FAILURE_CODE_VALIDATION_URL)
+
+
+class TaskRunner:
+    """Does claims. Whatever a handler raises is an outcome, never an exception."""
+
+    def __init__(
+        self,
+        config: Config,
+        handlers: HandlerRegistry,
+        fetcher: Fetcher,
+        objects: ObjectStore,
+        clock: Clock,
+        retries: Retries,
+    ) -> None:
+        self._config = config
+        self._handlers = handlers
+        self._fetcher = fetcher
+        self._objects = objects
+        self._clock = clock
+        self._retries = retries
+
+    async def __call__(self, claim: Claim) -> Outcome:
+        """One attempt."""
+        started = self._clock.monotonic()
+        task = self._with_defaults(claim.task)
+        attempt = Attempt(task, claim.attempt, self._config, self._fetcher, self._objects, self._clock)
+        handler = self._handlers.get(task.job_type)
+        if handler is None:
+            message = f"the job type {task.job_type!r} is not configured here"
+            outcome: Outcome = self._failed(claim, attempt, _HANDLER_UNKNOWN, message)
+        elif (refusal := _refusal(task)) is not None:
+            outcome = self._failed(claim, attempt, *refusal)
+        elif tracing.enabled():
+            with tracing.span("task", claim.traceparent, job_id=task.job_id, resource_id=task.resource_id):
+                outcome = await self._attempt(claim, task, attempt, handler)
+        else:
+            outcome = await self._attempt(claim, task, attempt, handler)
+        metrics.TASK_SECONDS.labels(metrics.job_type(task.job_type)).observe(self._clock.monotonic() - started)
+        return outcome
+
+    async def _attempt(self, claim: Claim, task: DownloadTask, attempt: Attempt, handler: JobHandler) -> Outcome:
+        try:
+            stored = await handler.run(task, attempt)
+            return _stored(claim, attempt, stored)
+        except FetchFailure as failure:
+            failed = self._failed(claim, attempt, failure.code, failure.message, failure.facts)
+            failed.retry_after = failure.retry_after
+            failed.counts = failure.counts
+            return failed
+        except TaskError as error:
+            failed = self._failed(claim, attempt, error.code, error.message)
+            failed.retry_after = error.retry_after
+            return failed
+        except ObjectStoreError as error:
+            return self._failed(claim, attempt, error.failure, error.message)
+        except Exception as error:  # noqa: BLE001 - a handler's fault is its task's outcome
+            return self._failed(claim, attempt, _HANDLER_ERROR, describe(error))
+
+    def late(self, claim: Claim, deadline: float) -> Failure:
+        """The outcome of an attempt that was stopped after `deadline` seconds."""
+        handler = self._handlers.get(claim.task.job_type)
+        own = handler is not None and type(handler).run is not JobHandler.run
+        code = _HANDLER_DEADLINE if own else _DEADLINE
+        return _plain(claim, code, f"the attempt exceeded its deadline of {deadline:g} s")
+
+    def canceled(self, claim: Claim) -> Failure:
+        """The outcome of an attempt whose job was canceled."""
+        return _plain(claim, _CANCELED, "the job was canceled")
+
+    def _with_defaults(self, task: DownloadTask) -> DownloadTask:
+        """Headers of the job type that the task lacks: a direct producer does not know them (seed 001 section 3)."""
+        job_type = self._config.job_types.get(task.job_type)
+        if job_type is None or not job_type.default_headers:
+            return task
+        present = {header.name.lower() for header in task.headers}
+        lacking = {name.lower(): value for name, value in job_type.default_headers.items()}
+        added = [HttpHeader(name=name, value=value) for name, value in lacking.items() if name not in present]
+        if not added:
+            return task
+        complete = DownloadTask()
+        complete.CopyFrom(task)
+        complete.headers.extend(added)
+        return complete
+
+    def _failed(
+        self, claim: Claim, attempt: Attempt, code: str, message: str, facts: Mapping[str, Any] | None = None
+    ) -> Failure:
+        task, attempts = claim.task, claim.attempt + 1
+        final = not is_retryable(code) or claim.attempt >= self._retries(task.job_type)
+        fields = {name: str(value) for name, value in (facts or {}).items()}
+        line = attempt.line(
+            LOG_LEVEL_ERROR if final else LOG_LEVEL_WARN,
+            f"attempt {attempts} failed: {message}",
+            {**fields, "code": code, "attempt": str(attempts)},
+        )
+        metrics.TASK_FAILURES.labels(metrics.code(code)).inc()
+        detail = failed_line(task, attempts, code, message, facts or {})
+        return Failure(code, message, detail, logs=(*attempt.logs, line))
+
+
+def _refusal(task: DownloadTask) -> tuple[str, str] | None:
+    """Why a task cannot even be tried. Direct producers are checked by nobody before (seed 001 section 5)."""
+    if not task.resource_id:
+        return _BAD_TASK, "the task has no resource_id"
+    if not task.url[:8].lower().startswith(_SCHEMES):
+        return _BAD_URL, "the URL is not http or https"
+    return None
+
+
+def _stored(claim: Claim, attempt: Attempt, stored: StoredObject) -> Success:
+    task, attempts = claim.task, claim.attempt + 1
+    fields = {
+        "key": stored.key,
+        "size": str(stored.size),
+        "sha256": stored.sha256,
+        "content_type": stored.content_type,
+        "final_url": stored.final_url,
+        "http_status": str(stored.http_status),
+        "attempt": str(attempts),
+    }
+    line = attempt.line(LOG_LEVEL_INFO, "stored", fields)
+    return Success(stored_line(task, attempts, stored), (*attempt.logs, line))
+
+
+def _plain(claim: Claim, code: str, message: str) -> Failure:
+    return Failure(code, message, failed_line(claim.task, claim.attempt + 1, code, message, {}))
