@@ -1,12 +1,14 @@
 """`fetchbox`: the commands together, the options that all share, and the exit codes."""
 
 import sys
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from cli import config_commands, dlq, health, jobs, publish_task, serve, streams, submit, up, worker
+from cli.demo import command as demo
 from cli.output import out
 from cli.problems import CommandError
 from cli.settings import Settings
@@ -17,13 +19,19 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for single in (up.app, serve.app, submit.app, publish_task.app, health.app):
+for single in (demo.app, up.app, serve.app, submit.app, publish_task.app, health.app):
     app.add_typer(single)
 app.add_typer(jobs.app, name="jobs")
 app.add_typer(dlq.app, name="dlq")
 app.add_typer(streams.app, name="streams")
 app.add_typer(worker.app, name="worker")
 app.add_typer(config_commands.app, name="config")
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        out.line(version("fetchbox"))
+        raise typer.Exit
 
 
 @app.callback()
@@ -50,6 +58,9 @@ def root(
     key_file: Annotated[Path | None, typer.Option(envvar="FETCHBOX_KEY_FILE", help="PEM; for mTLS.")] = None,
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds that one call may take.")] = 30.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    _version_asked: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
 ) -> None:
     """FetchBox: a manifest of URLs goes in, objects come out, and nothing accepted is lost.
 

@@ -3,16 +3,17 @@
 import signal
 import threading
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from cli.command import command
-from cli.embedded.process import StartError
-from cli.local import LocalPlatform
 from cli.output import out
 from cli.problems import UNAVAILABLE, CommandError
 from cli.settings import DATA, settings
+
+if TYPE_CHECKING:
+    from cli.local import LocalPlatform
 
 app = typer.Typer()
 _LOOK_SECONDS = 0.25
@@ -35,6 +36,9 @@ def up(
 
     `fetchbox up --data /var/lib/fetchbox --config fetchbox.toml`
     """
+    from cli.embedded.process import StartError  # noqa: PLC0415  # 0.2 s that other commands need not pay
+    from cli.local import LocalPlatform  # noqa: PLC0415
+
     platform = LocalPlatform(data, config or settings(context).config, any_ports=any_ports)
     ending = _Ending(platform)
     try:
@@ -55,7 +59,7 @@ def up(
 class _Ending:
     """The first signal asks for the end, the next ones end the roles at once."""
 
-    def __init__(self, platform: LocalPlatform) -> None:
+    def __init__(self, platform: "LocalPlatform") -> None:
         self.asked = threading.Event()
         self._platform = platform
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -67,7 +71,7 @@ class _Ending:
         self.asked.set()
 
 
-def _show(platform: LocalPlatform) -> None:
+def _show(platform: "LocalPlatform") -> None:
     config = platform.config
     where = {
         "REST": f"http://{config.gateway.listen}",

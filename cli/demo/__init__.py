@@ -1,0 +1,1 @@
+"""`fetchbox demo`: the whole platform, seen at work and proved, in under a minute."""
