@@ -79,4 +79,6 @@ def _fields(status: JobStatus) -> list[str]:
         fields += ["tenant", status.tenant]
     if status.manifest_key:
         fields += ["manifest_key", status.manifest_key]
+    if status.log_offset:
+        fields += ["log_offset", str(status.log_offset)]
     return fields

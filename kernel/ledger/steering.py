@@ -52,8 +52,8 @@ class Steering(Base):
                 orjson.dumps(resource_id),
             ],
         )
-        if outcome in {b"replayed", b"already_replayed"}:
-            await self._clients.commands.execute_command("ZREM", keys.ended_index(), job_id)
+        # The index of ended jobs keeps the job: taking it out could overtake its next end, and it would never be pruned.
+        # Who reads the index looks at the record; `delete` refuses an open job.
         return outcome.decode(), number
 
     async def delete(self, job_id: str, ended_before_ms: int) -> bool:

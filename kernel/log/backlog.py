@@ -1,0 +1,125 @@
+"""How much lies in each partition, and how much of it is still to be done."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fetchbox.config.v1 import config_pb2
+from kernel import keys
+from kernel.log.offsets import parse_id
+from kernel.redis import RedisClients
+
+_COUNT_CHUNK = 1000
+_COUNT_LIMIT = 10_000
+_GROUPS = {keys.TASKS: keys.GROUP_WORKERS, keys.STATUS: keys.GROUP_OPERATORS, keys.LOGS: keys.GROUP_OPERATORS}
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """One partition. `provisioned` is False where the stream or its group does not exist."""
+
+    topic: str
+    partition: int
+    length: int
+    pending: int
+    waiting: int
+    delayed: int
+    oldest_age_ms: int
+    provisioned: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    pending: int
+    lag: int | None
+    delivered: str
+
+
+class Backlogs:
+    """Reads the backlog of all partitions of all topics. Raises `UNAVAILABLE` where Redis does not answer."""
+
+    def __init__(self, clients: RedisClients, config: config_pb2.Config) -> None:
+        self._clients = clients
+        streams = config.streams
+        self._shapes = {
+            keys.TASKS: streams.tasks.partitions,
+            keys.STATUS: streams.status.partitions,
+            keys.LOGS: streams.logs.partitions,
+            keys.DLQ: streams.dlq.partitions,
+        }
+
+    async def read(self) -> list[Backlog]:
+        """Every partition, by topic."""
+        now = await self._clients.now_ms()
+        return [
+            await self._one(topic, partition, now)
+            for topic, partitions in self._shapes.items()
+            for partition in range(partitions)
+        ]
+
+    async def _one(self, topic: str, partition: int, now: int) -> Backlog:
+        stream = keys.stream(topic, partition)
+        name = _GROUPS.get(topic, "")
+        pipe = self._clients.commands.pipeline(transaction=False)
+        pipe.xlen(stream)
+        pipe.zcard(keys.delayed(stream))
+        pipe.exists(stream)
+        pipe.xinfo_groups(stream)
+        length, delayed, exists, groups = await pipe.execute(raise_on_error=False)
+        group = _group(groups, name)
+        waiting = await self._waiting(stream, length, group)
+        oldest = await self._oldest(stream, name, group) if length else None
+        return Backlog(
+            topic=topic,
+            partition=partition,
+            length=length,
+            pending=group.pending if group else 0,
+            waiting=waiting,
+            delayed=delayed,
+            oldest_age_ms=max(0, now - oldest) if oldest is not None else 0,
+            provisioned=bool(exists) and (group is not None or not name),
+        )
+
+    async def _waiting(self, stream: str, length: int, group: _Group | None) -> int:
+        """What the group has not read. Servers lose count after deletions; then it is counted, up to a limit."""
+        if group is None:
+            return length
+        if group.lag is not None:
+            return group.lag
+        counted, after = 0, group.delivered
+        while counted < _COUNT_LIMIT:
+            entries = await self._range(stream, after, _COUNT_CHUNK)
+            counted += len(entries)
+            if len(entries) < _COUNT_CHUNK:
+                break
+            after = entries[-1]
+        return counted
+
+    async def _oldest(self, stream: str, name: str, group: _Group | None) -> int | None:
+        """The time of the oldest entry that is pending or that nobody has read."""
+        ids = await self._range(stream, group.delivered if group else "0-0", 1)
+        if group and group.pending:
+            summary = await self._clients.commands.xpending(stream, name)
+            if summary and (least := summary["min"]):
+                ids.append(_text(least))
+        return min((parse_id(entry)[0] for entry in ids), default=None)
+
+    async def _range(self, stream: str, after: str, count: int) -> list[str]:
+        reply = await self._clients.commands.xrange(stream, f"({after}", "+", count)
+        return [_text(entry) for entry, _ in reply]
+
+
+def _group(groups: Any, name: str) -> _Group | None:
+    if isinstance(groups, Exception):
+        return None
+    for group in groups:
+        facts: Mapping[str, Any] = {_text(key): value for key, value in group.items()}
+        if _text(facts["name"]) == name:
+            return _Group(facts["pending"], facts.get("lag"), _text(facts["last-delivered-id"]))
+    return None
+
+
+def _text(value: Any) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)
