@@ -1,0 +1,122 @@
+"""The composition root of the operator service: the only place of it that reads the configuration."""
+
+from collections.abc import Mapping
+
+from fetchbox.config.v1.config_pb2 import Config
+from fetchbox.jobs.jobs_pb2 import JobLog
+from fetchbox.operator.v1 import operator_service_pb2 as pb
+from fetchbox.operator.v1.operator_service_pb2_grpc import add_OperatorServiceServicer_to_server
+from kernel.config import seconds
+from kernel.dead_letters import DeadLetters
+from kernel.grpc_server import GrpcServer
+from kernel.keys import GROUP_OPERATORS
+from kernel.ledger import JobEvent, Ledger
+from kernel.log.backlog import Backlogs
+from kernel.log.lines import LogTail
+from kernel.log.topics import Received, Topics
+from kernel.redis import RedisClients
+from kernel.resources import Resources
+from kernel.service import Duty, Periodic, Service
+from operator_svc import streams, tail
+from operator_svc.announcements import Announcer
+from operator_svc.consumer import Consumer
+from operator_svc.dead_letters import DeadLetterOffice
+from operator_svc.events import JobWatches
+from operator_svc.feed import Feed, News, Read
+from operator_svc.health import Check, Health
+from operator_svc.logs import JobLogs
+from operator_svc.mirror import Mirror
+from operator_svc.proxies import ProxyPools
+from operator_svc.pruner import Pruner
+from operator_svc.replays import Replays
+from operator_svc.service import OperatorService
+
+NAME = pb.DESCRIPTOR.services_by_name["OperatorService"].full_name
+_BLOCK_MS = 250
+"""How long one shared read blocks: a new watcher's job is read with the next one."""
+
+
+async def build(config: Config, resources: Resources) -> Service:
+    """The service with its duties: it serves, mirrors statuses, tails logs and enforces retention."""
+    redis, clock = resources.redis, resources.clock
+    ledger, topics = Ledger(redis, config), Topics(redis, config)
+    events = Feed[JobEvent]("operator-events", _event_reader(ledger), clock)
+    lines = Feed[Received[JobLog]]("operator-log-lines", _line_reader(redis), clock)
+    service = _service(config, resources, ledger, topics, events, lines)
+    consumer = f"operator-{config.operator.listen}"
+    pruner = Pruner(ledger, redis, config)
+    duties: list[Duty] = [
+        events,
+        lines,
+        Consumer("operator-mirror", topics.status.group(GROUP_OPERATORS, consumer), Mirror(ledger).apply, clock),
+        Consumer("operator-log-tail", topics.logs.group(GROUP_OPERATORS, consumer), tail.count, clock),
+        Periodic("operator-pruner", seconds(config.operator.prune_interval), pruner.run, clock),
+        GrpcServer(
+            "operator-grpc",
+            config.operator.listen,
+            config,
+            lambda server: add_OperatorServiceServicer_to_server(service, server),
+            [NAME],
+        ),
+    ]
+    return Service("operator", duties)
+
+
+def _service(
+    config: Config,
+    resources: Resources,
+    ledger: Ledger,
+    topics: Topics,
+    events: Feed[JobEvent],
+    lines: Feed[Received[JobLog]],
+) -> OperatorService:
+    letters = DeadLetters(resources.redis, config)
+    announcer = Announcer(ledger, topics.status)
+    backlogs = Backlogs(resources.redis, config)
+    return OperatorService(
+        ledger=ledger,
+        announcer=announcer,
+        watches=JobWatches(ledger, events),
+        logs=JobLogs(ledger, topics.logs, lines),
+        health=_health(config, resources, backlogs),
+        backlogs=backlogs,
+        office=DeadLetterOffice(letters),
+        replays=Replays(letters, ledger, topics, announcer, config.operator.max_replays),
+    )
+
+
+def _health(config: Config, resources: Resources, backlogs: Backlogs) -> Health:
+    async def api() -> list[str]:
+        return []
+
+    async def storage() -> list[str]:
+        await resources.objects.check()
+        return []
+
+    checks = (
+        Check("api", api),
+        Check("ledger", resources.redis.durability_problems),
+        Check("streams", lambda: streams.problems(backlogs)),
+        Check("storage", storage),
+        Check("proxy_pools", ProxyPools(config.proxies, resources.clock).problems, critical=False),
+    )
+    return Health(checks, resources.clock)
+
+
+def _event_reader(ledger: Ledger) -> Read[JobEvent]:
+    async def read(cursors: Mapping[str, str]) -> Mapping[str, News[JobEvent]]:
+        news = await ledger.wait_events(cursors, _BLOCK_MS)
+        return {job_id: (found[-1].id, found) for job_id, found in news.items() if found}
+
+    return read
+
+
+def _line_reader(redis: RedisClients) -> Read[Received[JobLog]]:
+    log_tail = LogTail(redis)
+
+    async def read(cursors: Mapping[str, str]) -> Mapping[str, News[Received[JobLog]]]:
+        by_partition = {int(channel): cursor for channel, cursor in cursors.items()}
+        news = await log_tail.wait(by_partition, _BLOCK_MS)
+        return {str(partition): found for partition, found in news.items()}
+
+    return read

@@ -1,0 +1,15 @@
+"""ExportJobs: the snapshots of all jobs, to be kept before they are pruned (seed 001 section 4)."""
+
+from collections.abc import AsyncIterator
+
+from fetchbox.operator.v1.job_pb2 import Job
+from kernel.ledger import Ledger
+from kernel.ledger.base import TERMINAL
+from operator_svc import jobs
+
+
+async def snapshots(ledger: Ledger, *, ended_only: bool) -> AsyncIterator[Job]:
+    """Every snapshot, oldest first. A job that was replayed is not ended, whatever its index still says."""
+    async for record in ledger.all(ended_only=ended_only):
+        if not ended_only or record.status in TERMINAL:
+            yield jobs.snapshot(record)

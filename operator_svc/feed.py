@@ -1,0 +1,157 @@
+"""One reader for every stream that someone watches: a process blocks on Redis once, however many clients it has.
+
+A subscriber first reads what there is, then subscribes, then reads once more up to the present; whatever comes later
+is handed to it here. So nothing is missed between the two, and what comes twice is known by its place in the stream.
+A subscriber that does not keep up loses its subscription: memory stays bounded, and it can go on from its last place.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Generic, Self, TypeAlias, TypeVar
+
+from kernel.clock import Clock
+from kernel.errors import FetchboxError, unavailable
+from kernel.telemetry.logs import get_logger
+
+_log = get_logger("operator.feed")
+T = TypeVar("T")
+News: TypeAlias = tuple[str, Sequence[T]]
+"""A channel's new cursor, and what came before it."""
+Read: TypeAlias = Callable[[Mapping[str, str]], Awaitable[Mapping[str, News[T]]]]
+"""One read of all channels: their cursors go in, what is new comes out."""
+
+CAPACITY = 1024
+"""How many items wait for one subscriber before it counts as too slow."""
+STUCK_SECONDS = 5.0
+"""How long a subscriber that fell behind may still hang in a send before its call is cancelled."""
+_GATHER_SECONDS = 0.02
+_MAX_PAUSE = 2.0
+
+
+class Subscription(Generic[T]):
+    """What one client still has to read of one channel. Belongs to the task that made it."""
+
+    def __init__(self, feed: "Feed[T]", channel: str, accepts: Callable[[T], bool]) -> None:
+        self._feed = feed
+        self._channel = channel
+        self._accepts = accepts
+        self._queue: asyncio.Queue[T | None] = asyncio.Queue(CAPACITY)
+        self._task = asyncio.current_task()
+        self._stuck: asyncio.TimerHandle | None = None
+
+    def offer(self, items: Sequence[T]) -> None:
+        """Hands over what this subscriber accepts; one that is full is ended."""
+        for item in items:
+            if self._stuck is None and self._accepts(item):
+                try:
+                    self._queue.put_nowait(item)
+                except asyncio.QueueFull:
+                    self._end()
+
+    def _end(self) -> None:
+        while not self._queue.empty():
+            self._queue.get_nowait()
+        self._queue.put_nowait(None)
+        cancel = self._task.cancel if self._task else lambda: None
+        self._stuck = asyncio.get_running_loop().call_later(STUCK_SECONDS, cancel)
+        _log.warn("subscriber_too_slow", stream=self._channel)
+
+    async def get(self, timeout: float) -> T | None:  # noqa: ASYNC109 - silence is an answer here, not an error
+        """The next item; None after `timeout` seconds of silence. Raises `UNAVAILABLE` when it fell behind."""
+        try:
+            item = await asyncio.wait_for(self._queue.get(), timeout)
+        except TimeoutError:
+            return None
+        if item is None:
+            raise unavailable("The client reads too slowly and was dropped; go on after the last entry that you have.")
+        return item
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._stuck is not None:
+            self._stuck.cancel()
+        self._feed.remove(self._channel, self)
+
+
+class Feed(Generic[T]):
+    """The duty that reads for all subscribers.
+
+    `read` is given a cursor for each channel, blocks for a moment, and returns what is new by channel: the new cursor
+    and the items.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        read: Read[T],
+        clock: Clock,
+    ) -> None:
+        self.name = name
+        self._read = read
+        self._clock = clock
+        self._cursors: dict[str, str] = {}
+        self._subscribers: dict[str, set[Subscription[T]]] = {}
+        self._wanted = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def subscribers(self) -> int:
+        """How many are subscribed now."""
+        return sum(map(len, self._subscribers.values()))
+
+    def subscribe(self, channel: str, after: str, accepts: Callable[[T], bool] = lambda _: True) -> Subscription[T]:
+        """A subscription to what follows `after`; the channel's other subscribers may be further on already."""
+        subscription = Subscription(self, channel, accepts)
+        self._subscribers.setdefault(channel, set()).add(subscription)
+        self._cursors.setdefault(channel, after)
+        self._wanted.set()
+        return subscription
+
+    def remove(self, channel: str, subscription: Subscription[T]) -> None:
+        """Ends a subscription; a channel without any is no longer read."""
+        remaining = self._subscribers.get(channel, set())
+        remaining.discard(subscription)
+        if not remaining:
+            self._subscribers.pop(channel, None)
+            self._cursors.pop(channel, None)
+        if not self._subscribers:
+            self._wanted.clear()
+
+    async def start(self) -> None:
+        """Begins to read as soon as someone subscribes."""
+        self._task = asyncio.create_task(self._run(), name=self.name)
+
+    async def drain(self, grace: float) -> None:
+        """Nothing to wait for: the server ends the calls."""
+
+    async def stop(self) -> None:
+        """Stops reading."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        pause = _GATHER_SECONDS
+        while True:
+            await self._wanted.wait()
+            try:
+                self._deliver(await self._read(dict(self._cursors)))
+                pause = _GATHER_SECONDS
+            except FetchboxError as error:
+                pause = min(pause * 2, _MAX_PAUSE)
+                _log.warn("feed_failed", duty=self.name, error=error.message)
+            # News that come close together are read together, instead of naming every watched key for each of them.
+            await self._clock.sleep(pause)
+
+    def _deliver(self, news: Mapping[str, News[T]]) -> None:
+        for channel, (cursor, items) in news.items():
+            if channel in self._cursors:
+                self._cursors[channel] = cursor
+                for subscription in tuple(self._subscribers[channel]):
+                    subscription.offer(items)

@@ -1,0 +1,43 @@
+"""The snapshot of one job: the ledger's record as operators see it (seed 001 section 2)."""
+
+from fetchbox.operator.v1.job_pb2 import Job, JobError, LogCursor
+from kernel import keys
+from kernel.errors import not_found, operator_code
+from kernel.ledger import JobRecord, Ledger, operator_status
+from operator_svc import redaction
+from operator_svc.times import timestamp
+
+
+def snapshot(record: JobRecord) -> Job:
+    """A record with the operators' status word, its failure code as `HTTP_403`, and the cursor of its log."""
+    return Job(
+        job_id=record.job_id,
+        job_type=record.job_type,
+        status=operator_status(record.status),
+        created_at=timestamp(record.created_ms),
+        updated_at=timestamp(record.updated_ms),
+        resource_total=record.resource_total,
+        resource_completed=record.resource_completed,
+        resource_failed=record.resource_failed,
+        manifest_key=record.manifest_key,
+        results_key=record.results_key,
+        log_cursor=LogCursor(stream=keys.LOGS, offset=record.log_offset),
+        last_error=last_error(record),
+        tenant=record.tenant,
+        trace_id=record.trace_id,
+    )
+
+
+def last_error(record: JobRecord) -> JobError | None:
+    """The newest failure; None where there is none."""
+    if not record.error_code:
+        return None
+    return JobError(code=operator_code(record.error_code), message=redaction.text(record.error_message))
+
+
+async def require(ledger: Ledger, job_id: str) -> JobRecord:
+    """The record of a job. Raises `NOT_FOUND` for an id that is unknown or pruned."""
+    record = await ledger.get(job_id)
+    if record is None:
+        raise not_found(f"There is no job {job_id}; it is unknown, or its record was pruned.")
+    return record

@@ -1,0 +1,22 @@
+"""ListJobs: pages of snapshots, newest first. What is pruned between the index and the record is left out."""
+
+from fetchbox.operator.v1.operator_service_pb2 import ListJobsRequest, ListJobsResponse
+from kernel.ledger import Ledger
+from operator_svc import jobs, pages
+
+_LEDGER_WORDS = {"in_progress": "running", "completed": "done", "failed": "error"}
+
+
+async def page(ledger: Ledger, request: ListJobsRequest) -> ListJobsResponse:
+    """One page of the jobs that match; it may be short while more follow. `INVALID_PAYLOAD` for a foreign token."""
+    filters = (request.status, request.job_type, request.tenant)
+    records, cursor = await ledger.page(
+        pages.size(request.page_size),
+        pages.cursor(request.page_token, filters),
+        status=_LEDGER_WORDS.get(request.status, request.status),
+        job_type=request.job_type,
+        tenant=request.tenant,
+    )
+    return ListJobsResponse(
+        jobs=[jobs.snapshot(record) for record in records], next_page_token=pages.token(cursor, filters)
+    )

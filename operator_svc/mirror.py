@@ -1,0 +1,34 @@
+"""The status mirror: `jobs.status` keeps the records of jobs whose tasks or status come from others (seed 001, 6).
+
+The records of our own jobs are moved by the scripts that settle their tasks; the ledger knows them and ignores what
+is said about them here. A direct producer's job gets a record from its first status, and follows later ones as long
+as their revision rises. So entries may come twice and in any order.
+"""
+
+from fetchbox.jobs.jobs_pb2 import JobStatus
+from kernel.ids import is_key_safe
+from kernel.ledger import Ledger
+from kernel.log.offsets import SEQ_BITS, parse_id
+from kernel.log.topics import Received
+from kernel.telemetry import metrics
+
+_EARLIER_MS = 3_600_000
+"""How long before its first status a job may have logged; where its log begins is not known otherwise."""
+
+
+class Mirror:
+    """Applies statuses to the ledger."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+
+    async def apply(self, received: Received[JobStatus]) -> None:
+        """Applies one entry. One without a usable job id is refused, since ids become keys."""
+        status = received.message
+        if not is_key_safe(status.job_id):
+            metrics.MIRRORED.labels("refused").inc()
+            return
+        if not status.log_offset:
+            status.log_offset = max(0, parse_id(received.id)[0] - _EARLIER_MS) << SEQ_BITS
+        changed = await self._ledger.mirror(status)
+        metrics.MIRRORED.labels("applied" if changed else "ignored").inc()

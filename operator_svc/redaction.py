@@ -1,0 +1,70 @@
+"""What must not be shown: signed query parameters, user information in URLs, and credential headers.
+
+Kept only where a replay needs it, which is inside the dead letter itself; every listing and log goes through here.
+"""
+
+import re
+from collections.abc import Mapping
+from urllib.parse import unquote_plus, urlsplit, urlunsplit
+
+HIDDEN = "REDACTED"
+"""What stands in place of a secret."""
+
+_SECRET_WORDS = re.compile(
+    r"(^|[-_.])(sig|signature|token|credential|api-?key|secret|password|passwd|pwd|auth|jwt|awsaccesskeyid|accesstoken"
+    r"|authorization|cookie)s?($|[-_.])",
+    re.IGNORECASE,
+)
+_SECRET_PARAMETERS = re.compile(r"(^|[-_.])(key|policy|code|session|sid)($|[-_.])", re.IGNORECASE)
+_URL = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://[^\s\"'<>]+")
+_HEADER = re.compile(r"\b((?:proxy-)?authorization|(?:set-)?cookie)(\"?'?\s*[:=]\s*)[^\r\n]+", re.IGNORECASE)
+_BEARER = re.compile(r"\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{8,}", re.IGNORECASE)
+
+
+def is_secret_name(name: str) -> bool:
+    """Whether a header or log field of this name may carry a credential."""
+    return _SECRET_WORDS.search(name.strip().replace("_", "-")) is not None
+
+
+def is_secret_parameter(name: str) -> bool:
+    """Whether a query parameter of this name may carry one: those names too that are harmless as log fields."""
+    return is_secret_name(name) or _SECRET_PARAMETERS.search(name) is not None
+
+
+def url(text: str) -> str:
+    """The URL without its user information, and with the values of secret parameters hidden; else byte for byte."""
+    try:
+        parts = urlsplit(text)
+    except ValueError:
+        return HIDDEN
+    host = parts.netloc.rpartition("@")[2]
+    return urlunsplit(
+        (
+            parts.scheme,
+            f"{HIDDEN}@{host}" if "@" in parts.netloc else host,
+            parts.path,
+            _query(parts.query),
+            _query(parts.fragment),
+        )
+    )
+
+
+def _query(query: str) -> str:
+    return "&".join(_pair(pair) for pair in query.split("&"))
+
+
+def _pair(pair: str) -> str:
+    name, equals, _ = pair.partition("=")
+    return f"{name}={HIDDEN}" if equals and is_secret_parameter(unquote_plus(name)) else pair
+
+
+def text(line: str) -> str:
+    """A line for people, with the URLs in it redacted and credential headers hidden."""
+    line = _URL.sub(lambda match: url(match[0]), line)
+    line = _HEADER.sub(lambda match: f"{match[1]}{match[2]}{HIDDEN}", line)
+    return _BEARER.sub(lambda match: f"{match[1]} {HIDDEN}", line)
+
+
+def fields(facts: Mapping[str, str]) -> dict[str, str]:
+    """Log fields: those with a secret name are hidden whole, the others are redacted as text."""
+    return {name: HIDDEN if is_secret_name(name) else text(value) for name, value in facts.items()}

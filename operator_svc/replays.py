@@ -1,0 +1,121 @@
+"""Replays: a dead letter's task goes back on `jobs.tasks`, once, however often it is asked for (seed 000 section 1).
+
+Two steps make a replay. The ledger raises the resource's replay number and opens its job again; then the task is added
+under that number, which happens only once for each number. A crash between the two leaves a number without a task:
+the next request finds it `already_replayed`, adds the missing task, and so finishes what the first one began.
+The letter stays where it is, as the history of the task, until it is purged or its retention ends.
+"""
+
+from collections.abc import AsyncIterator
+
+from fetchbox.jobs.jobs_pb2 import DeadLetterTask, DownloadTask
+from fetchbox.operator.v1.operator_service_pb2 import (
+    ReplayDeadLettersRequest,
+    ReplayDeadLettersResponse,
+    ReplayOutcome,
+)
+from kernel import keys
+from kernel.dead_letters import DeadLetters, Letter
+from kernel.errors import Violation, invalid
+from kernel.ledger import Ledger
+from kernel.log.topics import Topics
+from kernel.telemetry import metrics
+from operator_svc import dead_letters
+from operator_svc.announcements import Announcer
+
+MAX_LETTERS = 500
+_NO_CAP = 0
+"""What waives the cap in the ledger; as a setting, 0 permits no replay without `force`."""
+_REPLAYED = "replayed"
+_ALREADY = "already_replayed"
+_TOO_MANY = "too_many_replays"
+
+
+class Replays:
+    """Puts dead letters back."""
+
+    def __init__(
+        self, letters: DeadLetters, ledger: Ledger, topics: Topics, announcer: Announcer, max_replays: int
+    ) -> None:
+        self._letters = letters
+        self._ledger = ledger
+        self._topics = topics
+        self._announcer = announcer
+        self._max_replays = max_replays
+
+    async def replay(self, request: ReplayDeadLettersRequest) -> ReplayDeadLettersResponse:
+        """Replays at most 500 letters. Raises `INVALID_PAYLOAD` for a request that names none."""
+        if not request.positions and not request.job_id:
+            rule = Violation("positions", "must name letters, unless job_id does")
+            raise invalid("Say what to replay: positions or job_id.", [rule])
+        outcomes = self._positions(request) if request.positions else self._job(request.job_id, force=request.force)
+        return ReplayDeadLettersResponse(outcomes=[outcome async for outcome in outcomes])
+
+    async def _positions(self, request: ReplayDeadLettersRequest) -> AsyncIterator[ReplayOutcome]:
+        places = [dead_letters.parse(text, f"positions[{i}]") for i, text in enumerate(request.positions)]
+        jobs: dict[str, None] = {}
+        for partition, entry in places:
+            letter = await self._letters.get(partition, entry)
+            if letter is None or letter.message is None:
+                yield ReplayOutcome(position=f"{partition}:{entry}", outcome="not_found")
+                continue
+            yield await self._one(letter, letter.message, force=request.force)
+            jobs[letter.message.task.job_id] = None
+        for job_id in jobs:
+            await self._announcer.announce(job_id)
+
+    async def _job(self, job_id: str, *, force: bool) -> AsyncIterator[ReplayOutcome]:
+        """The letters of one job. Those replayed before are told only while there is room: a next call gets further."""
+        already: list[ReplayOutcome] = []
+        told = 0
+        ids: set[str] = set()
+        for partition in dead_letters.partitions_of(self._letters, job_id):
+            async for letter in dead_letters.forwards(self._letters, partition):
+                message = letter.message
+                if message is None or message.task.job_id != job_id or message.id in ids or told == MAX_LETTERS:
+                    continue
+                ids.add(message.id)
+                outcome = await self._one(letter, message, force=force)
+                if outcome.outcome == _ALREADY:
+                    already.append(outcome)
+                else:
+                    told += 1
+                    yield outcome
+        for outcome in already[: MAX_LETTERS - told]:
+            yield outcome
+        await self._announcer.announce(job_id)
+
+    async def _one(self, letter: Letter, message: DeadLetterTask, *, force: bool) -> ReplayOutcome:
+        if message.HasField("task"):
+            outcome, number = await self._task(letter, message.task, force=force)
+        else:
+            outcome, number = await self._bytes(letter, message), 1
+        metrics.REPLAYS.labels(outcome).inc()
+        return ReplayOutcome(position=dead_letters.position(letter), outcome=outcome, replay=number)
+
+    async def _task(self, letter: Letter, task: DownloadTask, *, force: bool) -> tuple[str, int]:
+        cap = _NO_CAP if force else self._max_replays
+        if cap == _NO_CAP and not force:
+            return _TOO_MANY, task.replay
+        outcome, number = await self._ledger.replay(
+            task.job_id, task.resource_id, task.resource_index, task.replay, cap
+        )
+        if outcome not in {_REPLAYED, _ALREADY}:
+            return outcome, number
+        again = DownloadTask()
+        again.CopyFrom(task)
+        again.attempt, again.replay = 0, number
+        once = f"{task.job_id}/{task.resource_id}/{number}"
+        lane = keys.stream(keys.TASKS, self._topics.tasks.partition_of(task.job_id))
+        added = await self._letters.republish(
+            once, lane, again.SerializeToString(), recorded=True, traceparent=letter.traceparent
+        )
+        return (_REPLAYED if added else _ALREADY), number
+
+    async def _bytes(self, letter: Letter, message: DeadLetterTask) -> str:
+        """Puts an entry that nobody could decode back where it was, byte for byte."""
+        lanes = {keys.stream(keys.TASKS, partition) for partition in range(self._topics.tasks.partitions)}
+        origin = message.id.rpartition("/")[0]
+        lane = origin if origin in lanes else keys.stream(keys.TASKS, 0)
+        added = await self._letters.republish(message.id, lane, message.undecodable, traceparent=letter.traceparent)
+        return _REPLAYED if added else _ALREADY
