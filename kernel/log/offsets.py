@@ -1,4 +1,8 @@
-"""Stream ids as numbers: `offset = ms << 20 | seq`, so that an offset fits a uint64 and orders like the id (contracts, Streams)."""
+"""Stream ids as numbers: `offset = ms << 20 | seq`, so that an offset fits a uint64 and orders like the id.
+
+The contracts settle this form. Redis counts `seq` on while its clock stands still or has gone back; long before the 20
+bits are used up, `kernel.log.epochs` moves the stream's time on, so that every id keeps an offset.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +28,7 @@ def parse_id(entry_id: str) -> tuple[int, int]:
 
 
 def offset(entry_id: str) -> int:
-    """The offset of an id."""
+    """The offset of an id; OffsetOverflowError where it does not fit."""
     ms, seq = parse_id(entry_id)
     if seq > MAX_SEQ or ms > MAX_MS:
         raise OffsetOverflowError(f"the id {entry_id} does not fit an offset of 44 bits ms and {SEQ_BITS} bits seq")
@@ -32,7 +36,17 @@ def offset(entry_id: str) -> int:
 
 
 def entry_id(position: int) -> str:
-    """The id of an offset."""
+    """The id of an offset; ValueError for what is no uint64."""
     if not 0 <= position < 1 << 64:
         raise ValueError(f"an offset is a uint64, not {position}")
     return f"{position >> SEQ_BITS}-{position & MAX_SEQ}"
+
+
+def next_id(last: str, now_ms: int) -> str:
+    """The id behind `last` at a time: as Redis gives them, but an id whose seq would overflow takes the next ms."""
+    last_ms, last_seq = parse_id(last)
+    if now_ms > last_ms:
+        return f"{now_ms}-0"
+    if last_seq >= MAX_SEQ:
+        return f"{last_ms + 1}-0"
+    return f"{last_ms}-{last_seq + 1}"

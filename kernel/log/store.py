@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
@@ -18,6 +18,13 @@ class Entry:
 
     id: str
     fields: Fields
+
+
+def checked(fields: Fields) -> Fields:
+    """The fields, if an entry may hold them; ValueError otherwise."""
+    if not fields:
+        raise ValueError("an entry needs at least one field")
+    return fields
 
 
 class LogStore(Protocol):
@@ -43,10 +50,11 @@ class LogStore(Protocol):
         """The newest `limit` entries, oldest first."""
         ...
 
-    def subscribe(self, stream: str, after: str = START) -> AsyncIterator[list[Entry]]:
+    def subscribe(self, stream: str, after: str = START, limit: int = 100) -> AsyncGenerator[list[Entry], None]:
         """Everything behind `after`, then everything new, in one read without a gap; it ends only when it is closed.
 
-        Yields batches of at least one entry. Close it (`aclosing`) or cancel its task; a slow reader costs no memory.
+        Yields batches of 1 to `limit` entries. Close it (`contextlib.aclosing`) or cancel its task. A slow reader costs
+        no memory: entries are read when it asks for them. After an UNAVAILABLE go on behind the last id that came.
         """
         ...
 
