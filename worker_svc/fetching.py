@@ -122,7 +122,6 @@ class TaskRunner:
             f"attempt {attempts} failed: {message}",
             {**fields, "code": code, "attempt": str(attempts)},
         )
-        metrics.TASK_FAILURES.labels(metrics.code(code)).inc()
         detail = failed_line(task, attempts, code, message, facts or {})
         return Failure(code, message, detail, logs=(*attempt.logs, line))
 

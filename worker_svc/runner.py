@@ -108,6 +108,7 @@ class Runner:
         self._wanted = asyncio.Event()  # set while a claim is wanted: running, and a slot is free
         self._idle = asyncio.Event()
         self._idle.set()
+        self._admitted: list[Claim] = []
         self._feeder: asyncio.Task[None] | None = None
         self._warden: asyncio.Task[None] | None = None
 
@@ -130,6 +131,10 @@ class Runner:
         if self._feeder is None or self._feeder.done():
             self._feeder = asyncio.create_task(self._feed(), name="runner.feeder")
         self._beckon()
+
+    def held(self) -> list[Claim]:
+        """The claims that this worker knows of: they run, are settled, or wait for their slot."""
+        return [*(slot.claim for slot in self.running), *self._admitted]
 
     async def drain(self, grace: float) -> None:
         """Claims nothing more, waits `grace` seconds for what runs, and gives the rest back."""
@@ -198,6 +203,7 @@ class Runner:
         A claim that has lost several processes (`solo`) runs with no neighbour whom its next crash could be blamed on.
         """
         overtaken = []
+        self._admitted = claims
         for claim in sorted(claims, key=lambda claim: claim.solo):
             if claim.solo:
                 await self._idle.wait()
@@ -208,6 +214,7 @@ class Runner:
             if claim.solo:
                 await self._idle.wait()
         await self._return(overtaken)
+        self._admitted = []
 
     def _begin(self, claim: Claim) -> None:
         loop = asyncio.get_running_loop()

@@ -1,0 +1,104 @@
+"""The composition root of the worker service: only here are its parts made and its configuration read."""
+
+from __future__ import annotations
+
+import random
+
+import grpc
+
+from fetchbox.config.v1.config_pb2 import Config
+from fetchbox.worker.v1 import worker_service_pb2 as pb
+from fetchbox.worker.v1 import worker_service_pb2_grpc as pb_grpc
+from kernel.config import seconds
+from kernel.grpc_server import GrpcServer
+from kernel.handlers import HandlerRegistry
+from kernel.ids import uuid7
+from kernel.lanes.remote import RemoteLeases
+from kernel.lanes.stream import StreamLane
+from kernel.ledger import Ledger
+from kernel.log.topics import Topics
+from kernel.resources import Resources
+from kernel.service import Periodic, Service
+from kernel.telemetry import metrics
+from worker_svc.announcement import Announcement
+from worker_svc.cancel import POLL_SECONDS, CancelWatch
+from worker_svc.conclusion import Conclusion
+from worker_svc.fetch import Fetcher
+from worker_svc.fetching import TaskRunner
+from worker_svc.finalizer import Finalizer
+from worker_svc.lending import Lending
+from worker_svc.retries import Retries
+from worker_svc.runner import Limits, Runner
+from worker_svc.service import WorkerService
+
+
+async def build(config: Config, resources: Resources) -> Service:
+    """A worker with an id of its own. Raises `ConfigError` for a handler that cannot be resolved."""
+    handlers = HandlerRegistry(config)
+    metrics.configure(config.job_types)
+    worker_id = uuid7()
+    deadline = seconds(config.worker.deadline)
+    retries = Retries(config)
+    fetcher = Fetcher(config, resources)
+    tasks = TaskRunner(config, handlers, fetcher, resources.objects, resources.clock, retries)
+    ledger = Ledger(resources.redis, config)
+    lane, lender = (_lane(config, resources, name, retries) for name in (worker_id, _lender(worker_id)))
+    finalizer = Finalizer(
+        lane,
+        ledger,
+        Conclusion(ledger, resources.objects, handlers, deadline),
+        Announcement(Topics(resources.redis, config)),
+        worker_id,
+        resources.clock,
+        seconds(config.worker.heartbeat_ttl),
+    )
+    limits = Limits(config.worker.count, seconds(config.worker.block), deadline)
+    runner = Runner(lane, tasks, limits, resources.clock, late=tasks.late, final_due=finalizer.kick)
+    lending = Lending(
+        lender,
+        _lender(worker_id),
+        RemoteLeases(resources.redis, config),
+        resources.clock,
+        deadline,
+        late=tasks.late,
+        final_due=finalizer.kick,
+    )
+    steering = WorkerService(worker_id, runner, lending, resources.clock, seconds(config.worker.drain_grace))
+    reconcile_seconds = seconds(config.worker.heartbeat_ttl) / 2
+    return Service(
+        "worker",
+        [
+            fetcher,
+            runner,
+            Periodic("cancel", POLL_SECONDS, CancelWatch(lane, runner, tasks.canceled), resources.clock),
+            Periodic("reconcile", reconcile_seconds, lambda: lane.reconcile(runner.held()), resources.clock),
+            finalizer,
+            lending,
+            _server(config, steering),
+        ],
+    )
+
+
+def _lane(config: Config, resources: Resources, worker_id: str, retries: Retries) -> StreamLane:
+    """Every fetch job is finalized: its results document is written then."""
+    return StreamLane(
+        resources.redis,
+        config,
+        worker_id,
+        resources.clock,
+        random.Random(),  # noqa: S311 - spreads retries, hides nothing
+        finalizes=lambda _: True,
+        max_retries=retries,
+    )
+
+
+def _lender(worker_id: str) -> str:
+    return f"{worker_id}-lender"
+
+
+def _server(config: Config, service: WorkerService) -> GrpcServer:
+    def add(server: grpc.aio.Server) -> None:
+        pb_grpc.add_WorkerServiceServicer_to_server(service, server)
+
+    name = pb.DESCRIPTOR.services_by_name["WorkerService"].full_name
+    return GrpcServer("worker.grpc", config.worker.listen, config, add, [name])
