@@ -12,6 +12,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
+import redis
 import redis.asyncio as redis_asyncio
 from redis.asyncio.client import Pipeline
 from redis.asyncio.retry import Retry
@@ -19,6 +20,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import NoScriptError, RedisError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
+from redis.retry import Retry as SyncRetry
 
 from fetchbox.config.v1 import config_pb2
 from kernel.config import seconds
@@ -161,6 +163,24 @@ class RedisClients:
     async def pipe(self, name: str, patience: float | None = None) -> Pipe:
         """A connection of its own for whole batches; `patience`: seconds of silence, the read timeout by default."""
         return await Pipe.connect(self.endpoint(), name, patience or seconds(self._config.read_timeout))
+
+    def thread_client(self, patience: float) -> redis.Redis:
+        """A client for a thread of its own, with one connection; its errors are those of redis-py."""
+        end = self.endpoint()
+        return redis.Redis(
+            host=end.host,
+            port=end.port,
+            db=end.db,
+            username=end.username or None,
+            password=end.password or None,
+            socket_timeout=patience,
+            socket_connect_timeout=min(patience, end.dial_timeout),
+            single_connection_client=False,
+            max_connections=1,
+            ssl=self._config.tls,
+            ssl_ca_certs=self._config.tls_ca_file or None,
+            retry=SyncRetry(NoBackoff(), 0),
+        )
 
     def endpoint(self) -> Endpoint:
         """Where and how to connect."""

@@ -1,15 +1,49 @@
-"""The stream lane: tasks of `fetchbox.jobs.tasks`, handed out through the consumer group `workers`."""
+"""The stream lane: tasks of `fetchbox.jobs.tasks`, handed out through the consumer group `workers`.
+
+The story of one task: the lease exists before anything is claimed (`Heartbeat`); an entry comes new (`Reader`) or
+after an earlier delivery (`Takeover`); `Starter` asks the ledger whether it is to run; the worker runs it and hands
+back an outcome; `Settler` records it, publishes what it changed, and acknowledges the entry last. A worker whose
+lease has lapsed holds nothing: its claims are void, and the scripts refuse what it still sends.
+"""
+
+from __future__ import annotations
 
 import asyncio
 import random
 from collections.abc import Callable, Collection, Iterable
 
+from redis.exceptions import RedisError
+
 from fetchbox.config.v1 import config_pb2
+from kernel import keys, scripts
 from kernel.clock import Clock
+from kernel.config import seconds
+from kernel.errors import unavailable
+from kernel.lanes.entry import Entry
+from kernel.lanes.heartbeat import Heartbeat
+from kernel.lanes.item import Item
+from kernel.lanes.link import Link, command, is_error
+from kernel.lanes.outcomes import Outcomes
+from kernel.lanes.publications import Publisher
+from kernel.lanes.reader import Reader, provision
+from kernel.lanes.reconcile import stranded
+from kernel.lanes.retry import RetryPolicy, Verdict
+from kernel.lanes.settler import Settler
+from kernel.lanes.solo import Solo
+from kernel.lanes.starter import Starter
+from kernel.lanes.takeover import Takeover
 from kernel.lanes.types import Claim, Failure, Outcome, Settled, Success
+from kernel.ledger.base import TERMINAL
+from kernel.pipe import PipeLost
 from kernel.redis import RedisClients
+from kernel.telemetry import metrics
+from kernel.telemetry.logs import get_logger
 
 __all__ = ["Claim", "Failure", "Outcome", "Settled", "StreamLane", "Success"]
+
+_TICK = 0.25
+"""How often an idle worker looks for retries that are due, in seconds; its own it knows better."""
+_log = get_logger(__name__)
 
 
 class StreamLane:
@@ -25,41 +59,245 @@ class StreamLane:
         finalizes: Callable[[str], bool],
         max_retries: Callable[[str], int],
     ) -> None:
+        """`finalizes` and `max_retries` answer by job type."""
         self.lost = asyncio.Event()
         """Set when the lease has lapsed: every claim is void. Cleared once a new lease exists."""
+        self.epoch = 0
+        self._clients = clients
+        self._clock = clock
+        self._worker = worker_id
+        self._ttl = seconds(config.worker.heartbeat_ttl)
+        self._retry = RetryPolicy(config.worker.backoff, rng, max_retries)
+        self._held: dict[tuple[int, str], Claim] = {}
+        self._kept: list[Entry] = []
+        self._claiming = asyncio.Lock()
+        self._publisher = publisher = Publisher(config)
+        self._lanes = publisher.lanes
+        self._outcomes = Outcomes(publisher, worker_id)
+        patience = max(1.0, seconds(config.redis.read_timeout))
+        self._link = Link(clients, f"fetchbox-lane-{worker_id}", scripts.ALL, patience)
+        self._reading = Link(clients, f"fetchbox-read-{worker_id}", (), patience)
+        self._settler = Settler(self._link, self._outcomes, clock, finalizes, self._valid)
+        self._starter = Starter(self._link, config, worker_id, publisher, self._outcomes, self._settler, finalizes)
+        self._reader = Reader(self._reading, clock, self._lanes, worker_id)
+        reap = seconds(config.worker.reap_interval)
+        self._takeover = Takeover(self._link, clock, self._lanes, worker_id, config.worker.crash_limit, reap, _TICK)
+        self._solo = Solo(clock, reap)
+        self._heartbeat: Heartbeat | None = None
+        self._next_reconcile = 0.0
+        self._connects = 0
+        self._stopping = False
+
+    # Life cycle.
 
     async def start(self) -> None:
         """Registers the worker and begins to renew its lease. Raises `UNAVAILABLE` where Redis does not answer."""
-        raise NotImplementedError
+        loop = asyncio.get_running_loop()
+        client = self._clients.thread_client(max(0.5, self._ttl / 3))
+        self._heartbeat = Heartbeat(
+            client, self._lanes, self._worker, self._ttl, lambda alive: _tell(loop, self._lease_changed, alive)
+        )
+        try:
+            await asyncio.to_thread(self._heartbeat.start)
+            await provision(self._link, self._lanes)
+        except (RedisError, OSError) as error:
+            await asyncio.to_thread(self._heartbeat.stop)
+            self._heartbeat = None
+            raise unavailable(f"Redis at {self._clients.address} does not answer: {error}") from error
+        self._connects = self._link.connects + self._reading.connects
+        self._next_reconcile = self._clock.monotonic() + self._ttl / 2
+        self._settler.start()
 
     async def stop(self) -> None:
         """Finishes what is being settled, ends the lease and leaves. Safe twice."""
-        raise NotImplementedError
+        if self._heartbeat is None or self._stopping:
+            return
+        self._stopping = True
+        try:
+            async with asyncio.timeout(self._ttl):
+                await self._settler.flush()
+                await self._leave()
+        except (TimeoutError, PipeLost) as error:
+            _log.warn("lane_left_behind", error=str(error), worker_id=self._worker)
+        await self._settler.stop()
+        await self._reader.drop()
+        await asyncio.to_thread(self._heartbeat.stop)
+        self._heartbeat = None
+        self._link.close()
+        self._reading.close()
+
+    async def _leave(self) -> None:
+        """Gives back what is left and says goodbye; what remains after that the reaper takes."""
+        await self._reader.drop()
+        rest = [*((c.partition, c.entry) for c in self._held.values()), *((e.partition, e.id) for e in self._kept)]
+        self._held.clear()
+        self._kept = []
+        await self._return(rest)
+        args = [keys.GROUP_WORKERS, self._worker]
+        await self._link.run([command(scripts.BYE, [lane, keys.lease(lane)], args) for lane in self._lanes])
+
+    # Claims.
 
     async def claim(self, limit: int, wait: float) -> list[Claim]:
         """Up to `limit` tasks to run now; waits up to `wait` seconds for the first. Safe to cancel."""
-        raise NotImplementedError
+        until = self._clock.monotonic() + wait
+        async with self._claiming:
+            while True:
+                claims = await self._attempt(limit, max(0.0, until - self._clock.monotonic()))
+                if claims or self._clock.monotonic() >= until or self._stopping:
+                    return claims
+
+    async def _attempt(self, limit: int, wait: float) -> list[Claim]:
+        if not self._alive:
+            await self._clock.sleep(min(wait, 0.05))
+            return []
+        try:
+            await self._reconcile_when_due()
+            if self._solo.wanted(self._takeover.suspects, busy=bool(self._held)):
+                return await self._alone(wait)
+            if not self._kept:
+                self._kept = await self._takeover.take(limit)
+            if len(self._kept) < limit:
+                block = 0.0 if self._kept else min(wait, self._takeover.idle_for())
+                self._kept += await self._reader.read(limit - len(self._kept), block)
+            return await self._started(limit)
+        except PipeLost as lost:
+            _log.warn("lane_claim_lost", error=str(lost))
+            await self._clock.sleep(min(wait, 0.05))
+            return []
+
+    async def _alone(self, wait: float) -> list[Claim]:
+        """One suspect, once nothing else runs here; until then, and while it runs, nothing."""
+        if self._held:
+            await self._clock.sleep(min(wait, 0.02))
+            return []
+        entry = await self._takeover.suspect()
+        if entry is None:
+            self._solo.nothing()
+            return []
+        self._kept.append(entry)
+        return await self._started(len(self._kept))
+
+    async def _started(self, limit: int) -> list[Claim]:
+        if not self._kept:
+            return []
+        batch, epoch = self._kept[:limit], self.epoch
+        claims = await self._starter.start(batch, epoch)
+        if epoch != self.epoch:
+            return []
+        self._kept = self._kept[len(batch) :]
+        for claim in claims:
+            self._held[claim.partition, claim.entry] = claim
+        return claims
+
+    # Outcomes.
 
     async def settle(self, claim: Claim, outcome: Outcome) -> Settled:
         """Records the outcome of a claim, publishes what it changed and acknowledges it."""
-        raise NotImplementedError
+        self._held.pop((claim.partition, claim.entry), None)
+        if not self.holds(claim):
+            metrics.FENCED.inc()
+            return Settled("fenced")
+        if isinstance(outcome, Success):
+            item = Item(claim, Verdict("o", claim.attempt + 1, b"", outcome.detail), logs=outcome.logs)
+        else:
+            verdict = self._retry.judge(claim, outcome)
+            item = Item(claim, verdict, outcome.code, outcome.message, outcome.logs)
+            if verdict.kind == "r":
+                self._takeover.hint(verdict.delay_ms / 1000)
+        item.future = asyncio.get_running_loop().create_future()
+        self._settler.add(item)
+        return await item.future
 
     async def give_back(self, claims: Iterable[Claim]) -> None:
         """Returns claims unrun; that costs them neither an attempt nor a crash."""
-        raise NotImplementedError
+        mine = [claim for claim in claims if self.holds(claim)]
+        for claim in mine:
+            self._held.pop((claim.partition, claim.entry), None)
+        metrics.GIVEN_BACK.inc(await self._return([(claim.partition, claim.entry) for claim in mine]))
+
+    async def _return(self, entries: Collection[tuple[int, str]]) -> int:
+        by_lane: dict[str, list[str]] = {}
+        for partition, entry in entries:
+            by_lane.setdefault(self._lanes[partition], []).append(entry)
+        head = [keys.GROUP_WORKERS, self._worker]
+        commands = [command(scripts.GIVE_BACK, [lane], [*head, *ids]) for lane, ids in by_lane.items()]
+        replies = await self._link.run(commands) if commands else []
+        return sum(reply for reply in replies if not is_error(reply))
+
+    # Agreement with the server.
 
     async def reconcile(self, running: Collection[Claim]) -> int:
         """Gives back what the server counts as ours and nobody here runs; returns how many."""
-        raise NotImplementedError
+        self._next_reconcile = self._clock.monotonic() + self._ttl / 2
+        pending = await stranded(self._link, self._lanes, self._worker)
+        known = {(claim.partition, claim.entry) for claim in running if self.holds(claim)}
+        known |= {(entry.partition, entry.id) for entry in self._kept} | self._settler.unfinished()
+        lost = [entry for entry in pending if entry not in known]
+        if lost:
+            _log.warn("lane_stranded", count=len(lost), worker_id=self._worker)
+        return await self._return(lost)
+
+    async def _reconcile_when_due(self) -> None:
+        """After a reconnect a reply may be lost; and every half lease, for what nobody foresaw."""
+        connects = self._link.connects + self._reading.connects
+        if connects != self._connects:
+            self._connects = connects
+            self._next_reconcile = min(self._next_reconcile, self._clock.monotonic() + 2)
+        if self._clock.monotonic() >= self._next_reconcile:
+            await self.reconcile(self._held.values())
 
     async def canceled(self, job_ids: Iterable[str]) -> set[str]:
         """Those of the jobs that have been canceled or have ended otherwise."""
-        raise NotImplementedError
+        ids = list(job_ids)
+        replies = await self._link.run([("HGET", keys.job(job_id), "status") for job_id in ids]) if ids else []
+        return {
+            job_id
+            for job_id, status in zip(ids, replies, strict=True)
+            if status is None or (isinstance(status, bytes) and status.decode() in TERMINAL)
+        }
 
     async def finals(self, limit: int) -> list[str]:
         """Jobs whose finalization is due and that nobody seems to be finalizing."""
-        raise NotImplementedError
+        args = [limit, int(self._ttl * 1000)]
+        replies = await self._link.run([command(scripts.FINALS, [keys.finals(lane)], args) for lane in self._lanes])
+        return [job_id.decode() for reply in replies if not is_error(reply) for job_id in reply]
+
+    # The lease.
 
     def holds(self, claim: Claim) -> bool:
         """Whether the claim is still ours: our lease has not lapsed since."""
-        raise NotImplementedError
+        return claim.epoch == self.epoch and self._alive
+
+    @property
+    def last_poll_age(self) -> float:
+        """Seconds since Redis last answered a request for work."""
+        return self._clock.monotonic() - self._reader.last_poll
+
+    @property
+    def _alive(self) -> bool:
+        return self._heartbeat is not None and self._heartbeat.alive
+
+    def _valid(self, item: Item) -> bool:
+        return item.claim.epoch == self.epoch
+
+    def _lease_changed(self, alive: bool) -> None:
+        """Called in the event loop when the lease has lapsed, and when there is a new one."""
+        if alive:
+            self._next_reconcile = 0.0
+            self.lost.clear()
+            return
+        metrics.LEASE_LOST.inc()
+        _log.error("lane_lease_lost", worker_id=self._worker)
+        self.epoch += 1
+        self._held.clear()
+        self._kept = []
+        self.lost.set()
+        if self._heartbeat is not None:
+            self._heartbeat.rejoin()
+
+
+def _tell(loop: asyncio.AbstractEventLoop, told: Callable[[bool], None], alive: bool) -> None:
+    """Hands news from the heartbeat's thread to the event loop, unless that is closed already."""
+    if not loop.is_closed():
+        loop.call_soon_threadsafe(told, alive)

@@ -1,0 +1,159 @@
+"""What the replies of `settle` mean: which messages each recorded outcome makes, and what its worker is told."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from fetchbox.jobs.jobs_pb2 import LogLevel
+from kernel.lanes.entry import Entry
+from kernel.lanes.item import Item
+from kernel.lanes.link import is_error
+from kernel.lanes.publications import Flush, Publisher, Snapshot, dead_letter, log_line
+from kernel.lanes.types import Claim
+from kernel.ledger.record import error_json, error_of
+from kernel.telemetry import metrics
+
+_INFO, _WARN, _ERROR = LogLevel.LOG_LEVEL_INFO, LogLevel.LOG_LEVEL_WARN, LogLevel.LOG_LEVEL_ERROR
+
+
+class Outcomes:
+    """Turns recorded outcomes into publications."""
+
+    def __init__(self, publisher: Publisher, consumer: str) -> None:
+        self._publisher = publisher
+        self._consumer = consumer
+        self._tasks = {
+            name: metrics.TASKS.labels(outcome=name)
+            for name in ("completed", "failed", "retrying", "settled", "fenced", "absorbed")
+        }
+
+    def settled(self, flush: Flush, items: Sequence[Item], reply: Any) -> None:
+        """The outcomes of one job's items."""
+        if is_error(reply):
+            self._refused(flush, items, str(reply))
+            return
+        if reply[0] == b"gone":
+            for item in items:
+                self._acknowledge(flush, item.claim)
+                self._tell(flush, item, "absorbed")
+            return
+        job = Snapshot.of(items[0].claim.task, reply, self._publisher.bucket)
+        verdicts = reply[11:]
+        for item, verdict in zip(items, verdicts, strict=True):
+            self._one(flush, job, item, verdict)
+        if any(verdict not in {b"x", b"r"} for verdict in verdicts) or (b"r" in verdicts and job.total == 0):
+            self._publisher.status(flush, job)
+        if job.ended and b"n" in verdicts:
+            metrics.JOBS_ENDED.labels(job_type=metrics.job_type(job.job_type), status=job.status).inc()
+
+    def repeated(self, flush: Flush, job: Snapshot, entries: Sequence[tuple[Entry, Any]]) -> None:
+        """Entries that were delivered although they are settled: what was published may be lost, so again."""
+        for entry, verdict in entries:
+            task = entry.task
+            assert task is not None  # noqa: S101 - only decoded entries are started
+            if verdict == 0:
+                self._publisher.log(flush, task.job_id, log_line(task, _INFO, "completed", job.updated_ms, {}))
+            elif isinstance(verdict, bytes):
+                self._failed_before(flush, job, task, verdict)
+            elif verdict == -2 and job.status != "canceled":
+                late = error_json("SYSTEM_EXPIRED", "its job had ended when the task came", attempts=entry.attempts)
+                self._failed_before(flush, job, task, late)
+            self._forget(flush, entry.partition, entry.id, redone=entry.attempts > 0 or entry.crashes > 0)
+        self._publisher.status(flush, job)
+
+    def absorbed(self, flush: Flush, entries: Sequence[Entry]) -> None:
+        """Entries of jobs whose record is gone."""
+        for entry in entries:
+            self._forget(flush, entry.partition, entry.id, redone=entry.attempts > 0 or entry.crashes > 0)
+        self._tasks["absorbed"].inc(len(entries))
+
+    def _one(self, flush: Flush, job: Snapshot, item: Item, verdict: bytes) -> None:
+        if verdict == b"n":
+            self._recorded(flush, job, item)
+            return
+        if verdict == b"r":
+            self._parked(flush, job, item)
+            return
+        if verdict == b"x":
+            metrics.FENCED.inc()
+            self._tell(flush, item, "fenced")
+            return
+        task = item.claim.task
+        if verdict == b"s":
+            self._publisher.log(flush, task.job_id, log_line(task, _INFO, "completed", job.updated_ms, {}))
+        elif verdict != b"c":
+            self._failed_before(flush, job, task, verdict)
+        self._acknowledge(flush, item.claim)
+        self._tell(flush, item, "absorbed" if verdict == b"c" else "settled", final_due=job.fin == "due")
+
+    def _recorded(self, flush: Flush, job: Snapshot, item: Item) -> None:
+        task = item.claim.task
+        completed = item.verdict.kind == "o"
+        if item.logs:
+            self._own_logs(flush, job, item)
+        else:
+            fields = {"attempt": str(item.verdict.attempts)}
+            if completed:
+                line = log_line(task, _INFO, "completed", job.updated_ms, fields)
+            else:
+                line = log_line(task, _ERROR, item.message, job.updated_ms, {**fields, "code": item.code})
+            self._publisher.log(flush, task.job_id, line)
+        if not completed:
+            self._publisher.letter(flush, task.job_id, dead_letter(task, item.verdict.error, job.updated_ms))
+            label = metrics.code(item.code)
+            metrics.TASK_FAILURES.labels(code=label).inc()
+            metrics.DEAD_LETTERS.labels(code=label).inc()
+        self._acknowledge(flush, item.claim)
+        self._tell(flush, item, "completed" if completed else "failed", final_due=job.fin == "due")
+
+    def _parked(self, flush: Flush, job: Snapshot, item: Item) -> None:
+        claim, verdict = item.claim, item.verdict
+        if item.logs:
+            self._own_logs(flush, job, item)
+        else:
+            fields = {"attempt": str(verdict.attempts), "code": item.code, "delay_ms": str(verdict.delay_ms)}
+            line = log_line(claim.task, _WARN, item.message, job.updated_ms, fields)
+            self._publisher.log(flush, claim.task.job_id, line)
+        consumer = f"{self._consumer}.solo" if claim.solo else self._consumer
+        lane = self._publisher.lanes[claim.partition]
+        flush.parked[lane] += (consumer, claim.entry, verdict.delay_ms, verdict.attempts, claim.crashes)
+        label = metrics.code(item.code)
+        metrics.TASK_FAILURES.labels(code=label).inc()
+        metrics.RETRIES.labels(code=label).inc()
+        self._tell(flush, item, "retrying")
+
+    def _failed_before(self, flush: Flush, job: Snapshot, task: Any, error: bytes) -> None:
+        code, message = error_of(error)
+        self._publisher.log(flush, task.job_id, log_line(task, _ERROR, message, job.updated_ms, {"code": code}))
+        self._publisher.letter(flush, task.job_id, dead_letter(task, error, job.updated_ms))
+
+    def _refused(self, flush: Flush, items: Sequence[Item], reason: str) -> None:
+        """The record cannot be moved at all (a foreign key of its name): the tasks wait in the dead letters."""
+        for item in items:
+            task = item.claim.task
+            error = error_json("SYSTEM_INTERNAL", f"the job's record cannot be written: {reason}")
+            self._publisher.letter(flush, task.job_id, dead_letter(task, error, 0))
+            self._acknowledge(flush, item.claim)
+            self._tell(flush, item, "failed")
+
+    def _own_logs(self, flush: Flush, job: Snapshot, item: Item) -> None:
+        task = item.claim.task
+        for line in item.logs:
+            line.job_id = task.job_id
+            if not line.timestamp_ms:
+                line.timestamp_ms = job.updated_ms
+            self._publisher.log(flush, task.job_id, line.SerializeToString())
+
+    def _acknowledge(self, flush: Flush, claim: Claim) -> None:
+        self._forget(flush, claim.partition, claim.entry, redone=claim.attempt > 0 or claim.crashes > 0)
+
+    def _forget(self, flush: Flush, partition: int, entry: str, *, redone: bool) -> None:
+        lane = self._publisher.lanes[partition]
+        flush.acknowledged[lane].append(entry)
+        if redone:
+            flush.redone[lane].append(entry)
+
+    def _tell(self, flush: Flush, item: Item, outcome: str, *, final_due: bool = False) -> None:
+        self._tasks[outcome].inc()
+        flush.told.append((item, outcome, final_due))

@@ -1,0 +1,207 @@
+"""What a settlement makes known: status, logs, dead letters and indexes, gathered over a flush into few commands."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+import orjson
+
+from fetchbox.config.v1 import config_pb2
+from fetchbox.jobs.jobs_pb2 import DeadLetterTask, DownloadTask, JobLog, JobStatus, LogLevel
+from kernel import keys, scripts
+from kernel.lanes.item import Item
+from kernel.lanes.link import command
+from kernel.ledger.base import TERMINAL
+from kernel.ledger.record import error_of, job_state, log_offset, manifest_key
+from kernel.pipe import Command
+
+
+@dataclass(slots=True)
+class Snapshot:
+    """How a job stands, as the `start` and `settle` scripts tell."""
+
+    job_id: str
+    job_type: str
+    tenant: str
+    manifest_key: str
+    status: str
+    fin: str
+    completed: int
+    failed: int
+    total: int
+    revision: int
+    updated_ms: int
+    created_ms: int
+    log_offset: int
+    error: bytes
+    direct: bool
+
+    @classmethod
+    def of(cls, task: DownloadTask, reply: list[bytes | int], bucket: str) -> Snapshot:
+        """From the head of a script's reply and any task of the job."""
+        status, fin, completed, failed, total, revision, updated, created, offset, error, direct = reply[:11]
+        known = task.manifest_key or ("" if direct else manifest_key(bucket, task.job_type, task.job_id))
+        return cls(
+            task.job_id,
+            task.job_type,
+            task.tenant,
+            known,
+            status.decode(),  # type: ignore[union-attr]  # the shape of the reply
+            fin.decode(),  # type: ignore[union-attr]  # the shape of the reply
+            completed,  # type: ignore[arg-type]  # the shape of the reply
+            failed,  # type: ignore[arg-type]  # the shape of the reply
+            total,  # type: ignore[arg-type]  # the shape of the reply
+            revision,  # type: ignore[arg-type]  # the shape of the reply
+            updated,  # type: ignore[arg-type]  # the shape of the reply
+            created,  # type: ignore[arg-type]  # the shape of the reply
+            int(offset or 0) or log_offset(int(created)),
+            error,  # type: ignore[arg-type]  # the shape of the reply
+            bool(direct),
+        )
+
+    @property
+    def ended(self) -> bool:
+        """Whether the job is in a terminal state."""
+        return self.status in TERMINAL
+
+    def message(self) -> bytes:
+        """The entry of `jobs.status`."""
+        code, text = error_of(self.error) if self.error else ("", "")
+        return JobStatus(
+            job_id=self.job_id,
+            job_type=self.job_type,
+            state=job_state(self.status),
+            resources_total=self.total,
+            resources_completed=self.completed,
+            resources_failed=self.failed,
+            manifest_key=self.manifest_key,
+            tenant=self.tenant,
+            last_error_code=code,
+            last_error_message=text,
+            log_offset=self.log_offset,
+            timestamp_ms=self.updated_ms,
+            revision=self.revision,
+        ).SerializeToString()
+
+
+def log_line(task: DownloadTask, level: LogLevel.ValueType, text: str, at_ms: int, fields: dict[str, str]) -> bytes:
+    """One entry of `jobs.logs`."""
+    return JobLog(
+        job_id=task.job_id,
+        resource_id=task.resource_id,
+        level=level,
+        message=text,
+        fields=fields,
+        timestamp_ms=at_ms,
+        trace_id=task.trace_id,
+    ).SerializeToString()
+
+
+def dead_letter(task: DownloadTask, error: bytes, at_ms: int) -> bytes:
+    """The entry of `jobs.dlq` for a failure as the record keeps it."""
+    code, text = error_of(error)
+    return DeadLetterTask(
+        task=task,
+        failure_code=code,
+        failure_message=text,
+        attempts=_attempts(error),
+        failed_at_ms=at_ms,
+        id=f"{task.job_id}/{task.resource_id}/{task.replay}",
+    ).SerializeToString()
+
+
+def _attempts(error: bytes) -> int:
+    try:
+        return int(orjson.loads(error).get("attempts", 0))
+    except (orjson.JSONDecodeError, AttributeError, ValueError):
+        return 0
+
+
+@dataclass(slots=True)
+class Flush:
+    """Everything that one flush publishes, and what may be acknowledged afterwards."""
+
+    streams: dict[str, list[bytes]] = field(default_factory=lambda: defaultdict(list))
+    ended: list[str | int] = field(default_factory=list)
+    opened: list[str | int] = field(default_factory=list)
+    closed: list[str] = field(default_factory=list)
+    indexed: list[str | int] = field(default_factory=list)
+    finals: dict[str, list[str | int]] = field(default_factory=lambda: defaultdict(list))
+    parked: dict[str, list[str | int]] = field(default_factory=lambda: defaultdict(list))
+    acknowledged: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    redone: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    told: list[tuple[Item, str, bool]] = field(default_factory=list)
+    """What the workers are told once the publications are in Redis."""
+
+    def commands(self) -> list[Command]:
+        """The publications. They may be repeated: entries of streams are at-least-once, the rest is idempotent."""
+        made: list[Command] = [command(scripts.APPEND, [name], payloads) for name, payloads in self.streams.items()]
+        if self.indexed:
+            made.append(("ZADD", keys.job_index(), "NX", *self.indexed))
+        if self.opened:
+            made.append(("ZADD", keys.open_index(), *self.opened))
+        if self.ended:
+            made.append(("ZADD", keys.ended_index(), *self.ended))
+        if self.closed:
+            made.append(("ZREM", keys.open_index(), *self.closed))
+        for lane, due in self.finals.items():
+            made.append(("ZADD", keys.finals(lane), "NX", *due))
+        for lane, items in self.parked.items():
+            names = [lane, keys.redo(lane), keys.delayed(lane)]
+            made.append(command(scripts.PARK, names, [keys.GROUP_WORKERS, *items]))
+        return made
+
+    def held(self) -> set[tuple[int, str]]:
+        """Partition and entry of all that is still to be parked or acknowledged."""
+        found = {(lane, entry) for lane, entries in self.acknowledged.items() for entry in entries}
+        found |= {(lane, str(entry)) for lane, items in self.parked.items() for entry in items[1::5]}
+        return {(int(lane.rpartition(":")[2]), entry) for lane, entry in found}
+
+    def acknowledgements(self) -> list[Command]:
+        """What comes last. Forgetting attempts before the acknowledgement is safe: the work is settled."""
+        made: list[Command] = [("HDEL", keys.redo(lane), *entries) for lane, entries in self.redone.items()]
+        for lane, entries in self.acknowledged.items():
+            made.append(("XACK", lane, keys.GROUP_WORKERS, *entries))
+        return made
+
+
+class Publisher:
+    """Knows the streams and puts each message where it belongs."""
+
+    def __init__(self, config: config_pb2.Config) -> None:
+        streams = config.streams
+        self.bucket = config.object_store.bucket
+        self._partitions = streams.tasks.partitions
+        self._status = [keys.stream(keys.STATUS, p) for p in range(streams.status.partitions)]
+        self._logs = [keys.stream(keys.LOGS, p) for p in range(streams.logs.partitions)]
+        self._dlq = [keys.stream(keys.DLQ, p) for p in range(streams.dlq.partitions)]
+        self.lanes = [keys.stream(keys.TASKS, p) for p in range(self._partitions)]
+
+    def status(self, flush: Flush, job: Snapshot) -> None:
+        """One aggregated status, and what the indexes know of the job."""
+        stream = self._status[keys.partition_of(job.job_id, len(self._status))]
+        flush.streams[stream].append(job.message())
+        self.index(flush, job)
+
+    def index(self, flush: Flush, job: Snapshot) -> None:
+        """What the indexes over jobs know of the job."""
+        if job.direct:
+            flush.indexed += (job.created_ms, job.job_id)
+        if job.ended:
+            flush.ended += (job.updated_ms, job.job_id)
+            if job.direct:
+                flush.closed.append(job.job_id)
+        elif job.total == 0:
+            flush.opened += (job.updated_ms, job.job_id)
+        if job.fin == "due":
+            lane = self.lanes[keys.partition_of(job.job_id, self._partitions)]
+            flush.finals[lane] += (job.updated_ms, job.job_id)
+
+    def log(self, flush: Flush, job_id: str, line: bytes) -> None:
+        """One log line."""
+        flush.streams[self._logs[keys.partition_of(job_id, len(self._logs))]].append(line)
+
+    def letter(self, flush: Flush, job_id: str, letter: bytes) -> None:
+        """One dead letter."""
+        flush.streams[self._dlq[keys.partition_of(job_id, len(self._dlq))]].append(letter)

@@ -1,0 +1,92 @@
+"""New entries: one blocking read over all partitions, on a connection of its own.
+
+A read that its caller no longer waits for goes on: what it brings is kept for the next claim, since Redis counts it
+as ours already.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from kernel import keys
+from kernel.clock import Clock
+from kernel.lanes.entry import Entry, read
+from kernel.lanes.link import Link, is_error, lacks_group
+from kernel.pipe import Command, PipeLost
+from kernel.redis import BLOCK_MARGIN
+from kernel.telemetry.logs import get_logger
+
+_LONGEST_PAUSE = 5.0
+_log = get_logger(__name__)
+
+
+class Reader:
+    """Reads `>` of the consumer group from every partition."""
+
+    def __init__(self, link: Link, clock: Clock, lanes: Sequence[str], consumer: str) -> None:
+        self._link = link
+        self._clock = clock
+        self._lanes = lanes
+        self._partition = {lane.encode(): partition for partition, lane in enumerate(lanes)}
+        self._consumer = consumer
+        self._reading: asyncio.Task[list[Entry]] | None = None
+        self._pause = 0.1
+        self.last_poll = clock.monotonic()
+        """When a read last succeeded, by the monotonic clock."""
+
+    async def read(self, limit: int, block: float) -> list[Entry]:
+        """At least `limit / partitions` entries of each busy partition; waits up to `block` seconds for the first."""
+        if self._reading is None:
+            self._reading = asyncio.create_task(self._read(limit, block), name="lane-read")
+        done, _ = await asyncio.wait({self._reading}, timeout=block + BLOCK_MARGIN)
+        if not done:
+            return []
+        task, self._reading = self._reading, None
+        return task.result()
+
+    async def drop(self) -> None:
+        """Gives up the read that is under way; what Redis has given to it is found by the reconciliation."""
+        if self._reading is not None:
+            self._reading.cancel()
+            await asyncio.gather(self._reading, return_exceptions=True)
+            self._reading = None
+
+    async def _read(self, limit: int, block: float) -> list[Entry]:
+        share = -(-limit // len(self._lanes))
+        entries = await self._once(self._lanes, share, block)
+        if len(entries) < limit:
+            full = [p for p in range(len(self._lanes)) if sum(entry.partition == p for entry in entries) >= share]
+            if full:
+                more = -(-(limit - len(entries)) // len(full))
+                entries += await self._once([self._lanes[p] for p in full], more, 0)
+        return entries
+
+    async def _once(self, lanes: Sequence[str], count: int, block: float) -> list[Entry]:
+        waiting: Command = ("BLOCK", max(1, int(block * 1000))) if block > 0 else ()
+        ask: Command = ("XREADGROUP", "GROUP", keys.GROUP_WORKERS, self._consumer, "COUNT", count, *waiting)
+        try:
+            reply = (await self._link.run([(*ask, "STREAMS", *lanes, *(">" * len(lanes)))], block + BLOCK_MARGIN))[0]
+        except PipeLost as lost:
+            _log.warn("lane_read_lost", error=str(lost))
+            return []
+        if is_error(reply):
+            await self._recover(reply)
+            return []
+        self.last_poll = self._clock.monotonic()
+        self._pause = 0.1
+        return [read(self._partition[name], raw) for name, raws in reply or () for raw in raws if raw[1] is not None]
+
+    async def _recover(self, reply: Any) -> None:
+        """A lost group or stream is made again from 0: settled work is turned away when it comes."""
+        _log.error("lane_read_refused", error=str(reply))
+        if lacks_group(reply):
+            await provision(self._link, self._lanes)
+        await self._clock.sleep(self._pause)
+        self._pause = min(self._pause * 2, _LONGEST_PAUSE)
+
+
+async def provision(link: Link, lanes: Sequence[str]) -> None:
+    """Makes each stream and group that is missing."""
+    await link.run([("XGROUP", "CREATE", lane, keys.GROUP_WORKERS, "0", "MKSTREAM") for lane in lanes])

@@ -1,0 +1,64 @@
+"""What follows a failed attempt: another one, when, or none."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import orjson
+
+from fetchbox.config.v1 import config_pb2
+from kernel.config import seconds
+from kernel.errors import is_retryable
+from kernel.lanes.types import Claim, Failure
+
+
+@dataclass(slots=True)
+class Verdict:
+    """What is to be recorded of an outcome."""
+
+    kind: str
+    """`o` completed, `f` failed for good, `r` another attempt follows."""
+    attempts: int = 0
+    """Attempts made, this one included where it counts."""
+    error: bytes = b""
+    """The failure as the record keeps it."""
+    detail: bytes = b""
+    """The line for the results document, or the data of the retry event."""
+    delay_ms: int = 0
+    """How long the next attempt waits."""
+
+
+class RetryPolicy:
+    """Exponential backoff with full jitter, within the limits of the job type."""
+
+    def __init__(self, backoff: config_pb2.Backoff, rng: random.Random, max_retries: Callable[[str], int]) -> None:
+        self._base = seconds(backoff.base)
+        self._max = seconds(backoff.max)
+        self._rng = rng
+        self._max_retries = max_retries
+
+    def judge(self, claim: Claim, failure: Failure) -> Verdict:
+        """Decides what a failure means."""
+        attempts = claim.attempt + (1 if failure.counts else 0)
+        allowed = not failure.counts or (
+            is_retryable(failure.code) and attempts <= self._max_retries(claim.task.job_type)
+        )
+        if not allowed:
+            error = orjson.dumps({"code": failure.code, "message": failure.message, "attempts": attempts})
+            return Verdict("f", attempts, error, failure.detail)
+        delay_ms = int(self.delay(attempts, failure.retry_after) * 1000)
+        told = {
+            "resource_id": claim.task.resource_id,
+            "attempt": attempts,
+            "code": failure.code,
+            "delay_ms": delay_ms,
+        }
+        return Verdict("r", attempts, b"", orjson.dumps(told), delay_ms)
+
+    def delay(self, attempts: int, retry_after: float | None) -> float:
+        """Seconds before the next attempt; never less than a server asked for."""
+        ceiling = min(self._max, self._base * 2.0 ** min(max(attempts - 1, 0), 32))
+        jittered = self._rng.uniform(0, ceiling)
+        return max(jittered, retry_after) + jittered * 0.1 if retry_after is not None else jittered

@@ -1,0 +1,170 @@
+"""The coalescer: settlements gather while a reply is awaited, and the next pipeline leaves as soon as it came.
+
+Each cycle is one pipeline of three generations: the acknowledgements of the flush whose publications are in Redis,
+the publications of the flush whose settlements are recorded, and the settlements that have gathered since. So the
+order (record, publish, acknowledge) holds for every task, and a crash anywhere repeats a step but loses none. There
+is no timer: an idle lane sends at once, a busy one sends more at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from kernel import keys, scripts
+from kernel.clock import Clock
+from kernel.lanes.item import Item
+from kernel.lanes.link import Link, command, is_error, lacks_group
+from kernel.lanes.outcomes import Outcomes
+from kernel.lanes.publications import Flush
+from kernel.ledger.base import job_keys
+from kernel.pipe import Command, PipeLost
+from kernel.telemetry.logs import get_logger
+
+_MOST = 512
+"""Settlements in one cycle, so that no script holds Redis for long."""
+_PAUSE = 0.05
+_LONGEST_PAUSE = 2.0
+_log = get_logger(__name__)
+
+
+class Settler:
+    """Settles, publishes and acknowledges, one pipeline after the other."""
+
+    def __init__(
+        self,
+        link: Link,
+        outcomes: Outcomes,
+        clock: Clock,
+        finalizes: Callable[[str], bool],
+        valid: Callable[[Item], bool],
+    ) -> None:
+        self._link = link
+        self._outcomes = outcomes
+        self._clock = clock
+        self._finalizes = finalizes
+        self._valid = valid
+        self._gathered: list[Item] = []
+        self._settling: list[Item] = []
+        self._ready: list[Flush] = []
+        self._published: list[Flush] = []
+        self._extra: list[Flush] = []
+        self._wake = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begins to work."""
+        self._task = asyncio.create_task(self._run(), name="settler")
+
+    async def flush(self) -> None:
+        """Waits until nothing is left to settle, publish or acknowledge."""
+        await self._idle.wait()
+
+    async def stop(self) -> None:
+        """Stops at once; what is not acknowledged is repeated by whoever gets it. Safe twice."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            self._task = None
+
+    def add(self, item: Item) -> None:
+        """Takes an outcome; `item.future`, where it has one, tells what became of it."""
+        self._gathered.append(item)
+        self._poke()
+
+    def publish(self, flush: Flush) -> None:
+        """Publishes and acknowledges what needs no settlement: repetitions, undecodable entries."""
+        self._extra.append(flush)
+        self._poke()
+
+    def unfinished(self) -> set[tuple[int, str]]:
+        """Partition and entry of all that is being settled, published or acknowledged."""
+        items = {(item.claim.partition, item.claim.entry) for item in (*self._gathered, *self._settling)}
+        return items.union(*(flush.held() for flush in (*self._ready, *self._published, *self._extra)))
+
+    def _poke(self) -> None:
+        if not self._wake.is_set():
+            self._idle.clear()
+            self._wake.set()
+
+    async def _run(self) -> None:
+        pause = _PAUSE
+        while True:
+            await self._wake.wait()
+            try:
+                await self._cycle()
+                pause = _PAUSE
+            except PipeLost as lost:
+                _log.warn("lane_link_lost", error=str(lost))
+                await self._clock.sleep(pause)
+                pause = min(pause * 2, _LONGEST_PAUSE)
+            if not (self._gathered or self._settling or self._ready or self._published or self._extra):
+                self._wake.clear()
+                self._idle.set()
+
+    async def _cycle(self) -> None:
+        """One pipeline. Nothing is forgotten before its reply has come."""
+        self._ready += self._extra
+        self._extra = []
+        groups = self._to_settle()
+        ready = list(self._ready)
+        commands = [made for flush in self._published for made in flush.acknowledgements()]
+        commands += [made for flush in ready for made in flush.commands()]
+        publications = len(commands)
+        commands += [self._settle(items) for items in groups]
+        replies = await self._link.run(commands) if commands else []
+        self._check(replies[:publications])
+        self._published, self._ready = ready, []
+        for flush in ready:
+            for item, outcome, final_due in flush.told:
+                item.done(outcome, final_due=final_due)
+        if groups:
+            self._settling = []
+            self._ready = [self._recorded(groups, replies[publications:])]
+
+    def _to_settle(self) -> list[list[Item]]:
+        """The next settlements by job; those whose lease has lapsed are fenced here and never sent."""
+        taken = self._settling or self._gathered[:_MOST]
+        if not self._settling:
+            self._gathered = self._gathered[_MOST:]
+        self._settling = []
+        jobs: dict[str, list[Item]] = {}
+        for item in taken:
+            if self._valid(item):
+                self._settling.append(item)
+                jobs.setdefault(item.claim.task.job_id, []).append(item)
+            else:
+                item.done("fenced")
+        return list(jobs.values())
+
+    def _settle(self, items: list[Item]) -> Command:
+        task = items[0].claim.task
+        args: list[Any] = ["1" if self._finalizes(task.job_type) else "0", "worker.settle"]
+        for item in items:
+            verdict = item.verdict
+            task = item.claim.task
+            args += (
+                task.resource_index,
+                task.resource_id,
+                item.claim.token,
+                verdict.kind,
+                verdict.error,
+                verdict.detail,
+            )
+        return command(scripts.SETTLE, [*job_keys(task.job_id), keys.job_results(task.job_id)], args)
+
+    def _recorded(self, groups: list[list[Item]], replies: list[Any]) -> Flush:
+        flush = Flush()
+        for items, reply in zip(groups, replies, strict=True):
+            self._outcomes.settled(flush, items, reply)
+        return flush
+
+    def _check(self, replies: list[Any]) -> None:
+        """A publication that Redis refuses is tried until it does not: nothing is acknowledged before."""
+        for reply in replies:
+            if is_error(reply) and not lacks_group(reply):
+                _log.error("lane_publication_refused", error=str(reply))
+                raise PipeLost(str(reply))

@@ -1,0 +1,116 @@
+"""Entries that were delivered before: due again, given back, left by the dead, or suspected of killing.
+
+Every worker does this for all partitions beside its reads; there is no separate reaper to lose. Two that do it at
+once cannot both get an entry: each script looks and moves in one step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from kernel import keys, scripts
+from kernel.clock import Clock
+from kernel.lanes.entry import Entry, read
+from kernel.lanes.link import Link, command, is_error
+from kernel.pipe import PipeLost
+from kernel.telemetry import metrics
+from kernel.telemetry.logs import get_logger
+
+_log = get_logger(__name__)
+
+
+class Takeover:
+    """Takes over what is due, orphaned or suspect."""
+
+    def __init__(
+        self,
+        link: Link,
+        clock: Clock,
+        lanes: Sequence[str],
+        worker: str,
+        crash_limit: int,
+        reap_interval: float,
+        tick: float,
+    ) -> None:
+        self._link = link
+        self._clock = clock
+        self._lanes = lanes
+        self._worker = worker
+        self._crash_limit = crash_limit
+        self._reap_interval = reap_interval
+        self._tick = tick
+        self._next_due = 0.0
+        self._next_reap = 0.0
+        self.suspects = 0
+        """Entries that wait to be run alone."""
+
+    def idle_for(self) -> float:
+        """Seconds until there is something to look for."""
+        return max(0.0, min(self._next_due, self._next_reap) - self._clock.monotonic())
+
+    def hint(self, delay: float) -> None:
+        """Something of ours will be due in so many seconds."""
+        self._next_due = min(self._next_due, self._clock.monotonic() + delay)
+
+    async def take(self, limit: int) -> list[Entry]:
+        """Up to `limit` entries that are ours now; none between the times to look."""
+        now = self._clock.monotonic()
+        taken: list[Entry] = []
+        try:
+            if now >= self._next_due:
+                taken = await self._due(limit)
+            if now >= self._next_reap and len(taken) < limit:
+                taken += await self._reap(limit - len(taken))
+        except PipeLost as lost:
+            _log.warn("lane_takeover_lost", error=str(lost))
+        return taken
+
+    async def suspect(self) -> Entry | None:
+        """One suspect, to be run alone; None where there is none or another worker runs one of its partition."""
+        ask = [command(scripts.SUSPECT, self._keys(lane), [keys.GROUP_WORKERS, self._worker]) for lane in self._lanes]
+        for partition, one in enumerate(ask):
+            reply = (await self._link.run([one]))[0]
+            if not is_error(reply) and len(reply) == 4:
+                return read(partition, *reply, solo=True)
+        self.suspects = 0
+        return None
+
+    async def _due(self, limit: int) -> list[Entry]:
+        share = -(-limit // len(self._lanes))
+        replies = await self._link.run(
+            [
+                command(scripts.DUE, [*self._keys(lane), keys.delayed(lane)], [keys.GROUP_WORKERS, self._worker, share])
+                for lane in self._lanes
+            ]
+        )
+        waits = [reply[0] / 1000 for reply in replies if not is_error(reply) and reply[0] >= 0]
+        self._next_due = self._clock.monotonic() + min([self._tick, *waits])
+        return self._entries(replies, 1)
+
+    async def _reap(self, limit: int) -> list[Entry]:
+        share = -(-limit // len(self._lanes))
+        args: list[str | int] = [keys.GROUP_WORKERS, self._worker, share, self._crash_limit]
+        replies = await self._link.run([command(scripts.REAP, self._keys(lane), args) for lane in self._lanes])
+        good = [reply for reply in replies if not is_error(reply) and len(reply) >= 2]
+        died = sum(reply[1] for reply in good)
+        if died:
+            metrics.CRASHES.inc(died)
+            _log.warn("lane_orphans_taken", count=died)
+        self.suspects = sum(reply[0] for reply in good)
+        taken = self._entries(replies, 2)
+        if not taken and not died:  # until nothing is left: a worker may have died with more than we have room for
+            self._next_reap = self._clock.monotonic() + self._reap_interval
+        return taken
+
+    def _entries(self, replies: Sequence[Any], head: int) -> list[Entry]:
+        found: list[Entry] = []
+        for partition, reply in enumerate(replies):
+            if is_error(reply):
+                continue
+            found += [read(partition, *reply[i : i + 4]) for i in range(head, len(reply), 4)]
+        return found
+
+    @staticmethod
+    def _keys(lane: str) -> list[str]:
+        return [lane, keys.lease(lane), keys.redo(lane)]
