@@ -14,9 +14,6 @@ from ingest_svc.manifest import Draft, violation
 from kernel.errors import Violation
 from kernel.validation import violations
 
-LISTED = 100
-"""The most violations that an answer lists."""
-
 FORBIDDEN_HEADERS = frozenset(
     {
         "connection",
@@ -52,7 +49,8 @@ def check(draft: Draft, max_resources: int) -> list[Violation]:
     if len(manifest.resources) > max_resources:
         text = f"has {len(manifest.resources)} entries, and at most {max_resources} are allowed"
         return [*draft.faults, violation("resources", text, "resources.max_items")]
-    broken = [*violations(manifest), *compiled(manifest.resources)]
+    ruled = (violation(found.field, found.description, found.rule) for found in violations(manifest))
+    broken = [*ruled, *compiled(manifest.resources)]
     if not draft.faults:
         return broken
     return [*draft.faults, *_elsewhere(broken, {fault.field for fault in draft.faults})]

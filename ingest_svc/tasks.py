@@ -4,25 +4,30 @@ A job whose handler changes nothing gets its tasks by a shorter way that makes t
 job share is serialized once, for a protobuf message is the concatenation of its parts.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
-from fetchbox.ingest.v1 import manifest_pb2
+from fetchbox.ingest.v1.manifest_pb2 import Manifest
 from fetchbox.jobs.jobs_pb2 import DownloadTask, TaskAttributes
-from kernel.handlers import JobHandler, Manifest, merged_headers, plan_tasks
+from ingest_svc.job import Job
+from ingest_svc.offload import Offload
+from kernel.handlers import JobHandler, merged_headers, plan_tasks
 from kernel.handlers.handler import TAG_CHECKSUM, TAG_CONTENT_TYPE
 
 CONTENT_TYPE = "application/x-protobuf; messageType=fetchbox.jobs.DownloadTask; delimited=true"
 
+_INLINE = 100
+"""Manifests of at most so many resources take no longer than a moment."""
 _STOCK_HOOKS = ("prepare_manifest", "build_tasks", "build_task", "storage_for")
 
 
-async def build(handler: JobHandler, message: manifest_pb2.Manifest, view: Manifest) -> list[bytes]:
-    """The serialized tasks in the order of the manifest. `view.resources` may be left empty for a stock handler.
+async def build(handler: JobHandler, job: Job, manifest: Manifest, offload: Offload) -> list[bytes]:
+    """The serialized tasks in the order of the manifest, which is known to keep every rule.
 
     A handler's own `FetchboxError` passes; any other fault of it is `INTERNAL_ERROR` (`plan_tasks`).
     """
     if is_stock(handler):
-        return _stock_tasks(handler, message.resources, view)
+        return await offload.run(len(manifest.resources) > _INLINE, lambda: stock_tasks(handler, job, manifest))
+    view = await offload.run(len(manifest.resources) > _INLINE, lambda: job.view(manifest, manifest.resources))
     return [task.SerializeToString() for task in await plan_tasks(handler, view)]
 
 
@@ -48,12 +53,13 @@ def unpack(packed: bytes) -> list[bytes]:
     return tasks
 
 
-def _stock_tasks(handler: JobHandler, resources: Sequence[manifest_pb2.Resource], view: Manifest) -> list[bytes]:
-    shared = _shared(handler, view, len(resources)).SerializeToString()
-    defaults = view.settings.default_headers
+def stock_tasks(handler: JobHandler, job: Job, manifest: Manifest) -> list[bytes]:
+    """What `plan_tasks` makes with the hooks of the base class, at a quarter of its time."""
+    shared = _shared(handler, job, manifest).SerializeToString()
+    defaults = job.settings.default_headers
     headers: dict[tuple[tuple[str, str], ...], bytes] = {}
     tasks = []
-    for index, resource in enumerate(resources, start=1):
+    for index, resource in enumerate(manifest.resources, start=1):
         key = tuple(resource.headers.items())
         if key not in headers:
             headers[key] = DownloadTask(headers=merged_headers(defaults, resource.headers)).SerializeToString()
@@ -64,26 +70,24 @@ def _stock_tasks(handler: JobHandler, resources: Sequence[manifest_pb2.Resource]
     return tasks
 
 
-def _shared(handler: JobHandler, view: Manifest, total: int) -> DownloadTask:
+def _shared(handler: JobHandler, job: Job, manifest: Manifest) -> DownloadTask:
     """What all tasks of a job have in common, storage and proxies as the handler gives them."""
-    task = DownloadTask(
-        job_id=view.job_id,
-        job_type=view.job_type,
-        tenant=view.tenant,
-        trace_id=view.trace_id,
-        manifest_key=view.manifest_key,
-        resources_total=total,
-    )
+    view = job.view(manifest, manifest.resources[:1])
     sample = handler.build_task(view.resources[0], view)
-    task.proxy_hint.CopyFrom(sample.proxy_hint)
-    task.storage_hint.CopyFrom(sample.storage_hint)
-    return task
+    return DownloadTask(
+        job_id=job.job_id,
+        job_type=job.job_type,
+        tenant=job.tenant,
+        trace_id=job.trace_id,
+        manifest_key=job.manifest_key,
+        resources_total=len(manifest.resources),
+        proxy_hint=sample.proxy_hint,
+        storage_hint=sample.storage_hint,
+    )
 
 
 def _attributes(tags: Mapping[str, str]) -> TaskAttributes:
-    return TaskAttributes(
-        tags=tags, checksum_hint=tags.get(TAG_CHECKSUM, ""), mime_hint=tags.get(TAG_CONTENT_TYPE, "")
-    )
+    return TaskAttributes(tags=tags, checksum_hint=tags.get(TAG_CHECKSUM, ""), mime_hint=tags.get(TAG_CONTENT_TYPE, ""))
 
 
 def _varint(number: int) -> bytes:
@@ -96,15 +100,9 @@ def _varint(number: int) -> bytes:
 
 
 def _read_varint(data: bytes, position: int) -> tuple[int, int]:
-    number = shift = 0
-    for byte in _bytes_from(data, position):
-        position += 1
-        number |= (byte & 0x7F) << shift
-        shift += 7
+    number = 0
+    for shift, byte in enumerate(data[position : position + 5]):
+        number |= (byte & 0x7F) << 7 * shift
         if byte < 0x80:
-            return number, position
+            return number, position + shift + 1
     raise ValueError(f"no length at byte {position}")
-
-
-def _bytes_from(data: bytes, position: int) -> Iterator[int]:
-    return iter(memoryview(data)[position : position + 5])

@@ -1,0 +1,72 @@
+"""The job that a submit becomes: its identity, and where its objects are."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from fetchbox.config.v1.config_pb2 import JobType
+from fetchbox.ingest.v1 import manifest_pb2
+from kernel.handlers import Manifest
+from kernel.ledger import JobRecord
+from kernel.objects import s3_uri
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One job, before and after it is accepted."""
+
+    job_id: str
+    job_type: str
+    settings: JobType
+    bucket: str
+    tenant: str
+    trace_id: str = ""
+    traceparent: str = ""
+
+    @property
+    def document_key(self) -> str:
+        """The object of the submitted document (seed 001 section 1, Processing Semantics 3)."""
+        return f"manifests/{self.job_type}/{self.job_id}/metadata.json"
+
+    @property
+    def tasks_key(self) -> str:
+        """The object of the built tasks, beside the document."""
+        return tasks_key(self.job_type, self.job_id)
+
+    @property
+    def manifest_key(self) -> str:
+        """`s3://` address of the document, as clients see it."""
+        return s3_uri(self.bucket, self.document_key)
+
+    def record(self, total: int) -> JobRecord:
+        """The ledger's record of the job with `total` resources."""
+        return JobRecord(
+            job_id=self.job_id,
+            job_type=self.job_type,
+            tenant=self.tenant,
+            resource_total=total,
+            manifest_key=self.manifest_key,
+            trace_id=self.trace_id,
+        )
+
+    def view(self, message: manifest_pb2.Manifest, resources: Iterable[manifest_pb2.Resource]) -> Manifest:
+        """The manifest as handlers see it, with these resources of it."""
+        shown = manifest_pb2.Manifest(
+            manifest_version=message.manifest_version,
+            metadata=message.metadata,
+            attributes=message.attributes,
+            resources=resources,
+        )
+        return Manifest.of(
+            shown,
+            job_id=self.job_id,
+            job_type=self.job_type,
+            settings=self.settings,
+            tenant=self.tenant,
+            trace_id=self.trace_id,
+            manifest_key=self.manifest_key,
+        )
+
+
+def tasks_key(job_type: str, job_id: str) -> str:
+    """The object of a job's tasks."""
+    return f"manifests/{job_type}/{job_id}/tasks.binpb"

@@ -1,0 +1,127 @@
+"""One job for one idempotency key, however many submit and whoever dies (contracts, Ingest: idempotency).
+
+The winner submits within a lease; the others wait for its answer. A winner that dies is taken over with the same job id
+when its lease ends; one that fails gives the lease back, so that the next need not wait.
+"""
+
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+
+from fetchbox.errors.v1 import errors_pb2
+from kernel.clock import Clock
+from kernel.errors import FetchboxError, unavailable
+from kernel.idempotency import Begun, Submits
+from kernel.telemetry import metrics
+
+_FIRST_PAUSE = 0.01
+_LONGEST_PAUSE = 0.25
+_PATIENCE = 2
+"""How many leases a submit waits for others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """An idempotency key in its scope, the document that it stands for, and the job id that this submit proposes."""
+
+    tenant: str
+    job_type: str
+    key: str
+    digest: str
+    proposed: str
+    window_ms: int
+
+
+class OvertakenError(Exception):
+    """The lease ended before the work did, and another submit has it now."""
+
+
+class Hold:
+    """The right to submit under a key, for as long as the lease lasts."""
+
+    def __init__(self, job_id: str, *, fresh: bool, renew: Callable[[], Awaitable[None]]) -> None:
+        self.job_id = job_id
+        self.fresh = fresh
+        """Nobody has begun this job before."""
+        self.renew = renew
+        """Makes sure that the lease lasts for the quick steps that follow; raises `OvertakenError`."""
+
+
+async def _nothing() -> None:
+    """There is nothing to renew."""
+
+
+def unclaimed(job_id: str) -> Hold:
+    """The hold of a submit without a key: nobody else can know its job."""
+    return Hold(job_id, fresh=True, renew=_nothing)
+
+
+class Once:
+    """Runs a submit once for its key."""
+
+    def __init__(self, submits: Submits, lease: float, clock: Clock) -> None:
+        self._submits = submits
+        self._lease = lease
+        self._clock = clock
+
+    async def run(self, claim: Claim, make: Callable[[Hold], Awaitable[bytes]]) -> bytes:
+        """The answer for the key: the one that is kept, or that of `make`, which is then kept.
+
+        `IDEMPOTENCY_CONFLICT` for a key that stands for another document; `UNAVAILABLE` where others hold the key for
+        longer than two leases.
+        """
+        end = self._clock.monotonic() + _PATIENCE * self._lease
+        pause, first = _FIRST_PAUSE, True
+        while True:
+            began = self._clock.monotonic()
+            begun = await self._begin(claim, self._lease)
+            if begun.state == "done":
+                metrics.JOBS_REPEATED.inc()
+                return begun.answer
+            if begun.state == "running":
+                if began > end:
+                    raise unavailable("another submit with this idempotency key has not ended yet.")
+                await self._clock.sleep(min(pause, begun.wait_ms / 1000))
+                pause = min(2 * pause, _LONGEST_PAUSE)
+                continue
+            fresh = first and begun.state == "new"
+            first = False
+            with suppress(OvertakenError):
+                return await self._make(claim, begun.job_id, fresh, began, make)
+
+    async def _make(
+        self, claim: Claim, job_id: str, fresh: bool, began: float, make: Callable[[Hold], Awaitable[bytes]]
+    ) -> bytes:
+        async def renew() -> None:
+            if self._clock.monotonic() - began > self._lease / 2:
+                begun = await self._begin(claim, self._lease)
+                if begun.state not in {"new", "taken_over"}:
+                    raise OvertakenError
+
+        try:
+            answer = await make(Hold(job_id, fresh=fresh, renew=renew))
+        except FetchboxError:
+            # A lease of a millisecond gives the key back: whoever comes next takes the job over at once.
+            with suppress(FetchboxError):
+                await self._begin(claim, 0.001)
+            raise
+        await self._submits.finish(claim.tenant, claim.job_type, claim.key, job_id, answer)
+        return answer
+
+    async def _begin(self, claim: Claim, lease: float) -> Begun:
+        begun = await self._submits.begin(
+            claim.tenant,
+            claim.job_type,
+            claim.key,
+            claim.digest,
+            claim.proposed,
+            int(lease * 1000),
+            claim.window_ms,
+        )
+        if begun.state == "conflict":
+            raise FetchboxError(
+                errors_pb2.REASON_IDEMPOTENCY_CONFLICT,
+                f"the idempotency key stands for another document, that of the job {begun.job_id}",
+                metadata={"job_id": begun.job_id},
+            )
+        return begun

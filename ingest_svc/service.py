@@ -1,0 +1,107 @@
+"""`IngestService`: one submit, from the request to the answer.
+
+The envelope is read first, for it is cheap: job type, tenant, idempotency key, coding. Then the document is
+decompressed, parsed and checked; then the tenant's rate and the room in the backlog decide whether it is taken; then
+`Submitter` makes the job. The interceptor turns what is raised into a status.
+"""
+
+import asyncio
+import time
+from typing import Any
+
+import grpc
+
+from fetchbox.config.v1.config_pb2 import Config
+from fetchbox.ingest.v1.ingest_service_pb2 import SubmitJobRequest, SubmitJobResponse
+from fetchbox.ingest.v1.ingest_service_pb2_grpc import IngestServiceServicer
+from ingest_svc.job import Job
+from ingest_svc.offload import Offload
+from ingest_svc.reading import Reading, is_heavy, read
+from ingest_svc.request import Envelope, read_envelope, tenant_of
+from ingest_svc.room import Room
+from ingest_svc.submit import Submitter
+from kernel.auth import current_caller
+from kernel.config import millis
+from kernel.errors import FetchboxError, reason_name
+from kernel.ids import uuid7
+from kernel.ratelimit import RateLimit
+from kernel.telemetry import metrics, tracing
+
+
+class IngestService(IngestServiceServicer):
+    """Takes manifests in. Also a duty: a drain waits for the submits that run."""
+
+    name = "submits"
+
+    def __init__(self, config: Config, submitter: Submitter, rate: RateLimit, room: Room, offload: Offload) -> None:
+        self._config = config
+        self._submitter = submitter
+        self._rate = rate
+        self._room = room
+        self._offload = offload
+        self._running: set[asyncio.Task[SubmitJobResponse]] = set()
+
+    async def SubmitJob(  # noqa: N802 - the name of the RPC
+        self, request: SubmitJobRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> SubmitJobResponse:
+        """Accepts a manifest (`ingest_service.proto`)."""
+        started = time.monotonic()
+        try:
+            return await self._submit(request, tuple(context.invocation_metadata() or ()))
+        except FetchboxError as error:
+            metrics.JOBS_REFUSED.labels(reason=reason_name(error.reason)).inc()
+            raise
+        finally:
+            metrics.SUBMIT_SECONDS.observe(time.monotonic() - started)
+
+    async def _submit(
+        self, request: SubmitJobRequest, metadata: tuple[tuple[str, str | bytes], ...]
+    ) -> SubmitJobResponse:
+        envelope = read_envelope(request, metadata, current_caller(), self._config)
+        limits = self._config.ingest
+        reading = await self._offload.run(is_heavy(request), lambda: read(request, envelope.coding, limits))
+        job = self._proposed(envelope, reading, metadata)
+        await self._rate.take(job.tenant)
+        self._room.require()
+        window = limits.idempotency_window_by_tenant.get(job.tenant, limits.idempotency_window)
+        work = self._submitter.submit(job, envelope.idempotency_key, millis(window), reading)
+        return await self._to_the_end(asyncio.create_task(work))
+
+    async def _to_the_end(self, task: asyncio.Task[SubmitJobResponse]) -> SubmitJobResponse:
+        """A client that goes away does not stop its submit halfway: the next one would wait for the lease to end."""
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        return await asyncio.shield(task)
+
+    def _proposed(self, envelope: Envelope, reading: Reading, metadata: tuple[tuple[str, str | bytes], ...]) -> Job:
+        parent = tracing.traceparent() or _traceparent(metadata)
+        return Job(
+            job_id=uuid7(),
+            job_type=envelope.job_type,
+            settings=envelope.settings,
+            bucket=self._config.object_store.bucket,
+            tenant=tenant_of(envelope, reading.attributes),
+            trace_id=tracing.trace_id(parent),
+            traceparent=parent,
+        )
+
+    async def start(self) -> None:
+        """Nothing to begin."""
+
+    async def drain(self, grace: float) -> None:
+        """Waits for the submits whose clients have gone."""
+        if self._running:
+            await asyncio.wait(self._running, timeout=grace)
+
+    async def stop(self) -> None:
+        """Cancels what still runs: the sweep finishes it."""
+        for task in tuple(self._running):
+            task.cancel()
+        await asyncio.gather(*self._running, return_exceptions=True)
+
+
+def _traceparent(metadata: tuple[tuple[str, str | bytes], ...]) -> str:
+    """The caller's trace, kept for the workers even where this process makes no spans of its own."""
+    sent = next((value for name, value in metadata if name == "traceparent"), "")
+    parent = sent if isinstance(sent, str) else ""
+    return parent if tracing.trace_id(parent) else ""

@@ -1,0 +1,111 @@
+"""One accept, in order (contracts, Ingest: order and crash windows).
+
+The idempotency key is claimed (`Once`); the document is stored; the tasks are built by the handler and stored beside
+it, so that a handler never runs twice for one job; then `Publication` enters the job into outbox and ledger, tells its
+status and publishes its tasks; the answer is kept under the key, and only then given. A process that dies on the way
+leaves either nothing or a job that the sweep finishes. Whoever repeats the submit with its key gets the same job.
+"""
+
+from dataclasses import replace
+from functools import partial
+
+from fetchbox.errors.v1 import errors_pb2
+from fetchbox.ingest.v1.ingest_service_pb2 import SubmitJobResponse
+from fetchbox.ingest.v1.manifest_pb2 import Manifest
+from ingest_svc import hints, tasks
+from ingest_svc.job import Job
+from ingest_svc.offload import Offload
+from ingest_svc.once import Claim, Hold, Once, unclaimed
+from ingest_svc.publication import Publication, Reached
+from ingest_svc.reading import Reading
+from kernel.clock import Clock
+from kernel.errors import FetchboxError
+from kernel.handlers import HandlerRegistry
+from kernel.handlers.handler import TAG_CHECKSUM
+from kernel.objects import ObjectStore
+from kernel.telemetry import metrics
+
+_COME_AGAIN = 1.0
+
+
+class Submitter:
+    """Makes jobs of checked manifests."""
+
+    def __init__(
+        self,
+        once: Once,
+        objects: ObjectStore,
+        handlers: HandlerRegistry,
+        publication: Publication,
+        offload: Offload,
+        clock: Clock,
+        reached: Reached,
+    ) -> None:
+        self._once = once
+        self._objects = objects
+        self._handlers = handlers
+        self._publication = publication
+        self._offload = offload
+        self._clock = clock
+        self._reached = reached
+
+    async def submit(self, proposed: Job, key: str, window_ms: int, reading: Reading) -> SubmitJobResponse:
+        """Accepts a job, once for its key, if it has one; a known key keeps the job id that it has.
+
+        `UNAVAILABLE` where a dependency fails, which leaves the outcome open and says so.
+        """
+        make = partial(self._make, proposed, reading)
+        claim = Claim(proposed.tenant, proposed.job_type, key, reading.digest, proposed.job_id, window_ms)
+        try:
+            answer = await (self._once.run(claim, make) if key else make(unclaimed(proposed.job_id)))
+        except FetchboxError as error:
+            if error.reason != errors_pb2.REASON_UNAVAILABLE:
+                raise
+            raise _unknown(error, key) from error
+        return SubmitJobResponse.FromString(answer)
+
+    async def _make(self, proposed: Job, reading: Reading, hold: Hold) -> bytes:
+        job = replace(proposed, job_id=hold.job_id)
+        self._reached("claimed")
+        await self._objects.put(job.bucket, job.document_key, reading.document, content_type="application/json")
+        self._reached("stored")
+        built = await self._tasks(job, reading.manifest, hold)
+        self._reached("built")
+        await hold.renew()
+        wanted = ((resource.id, resource.tags.get(TAG_CHECKSUM, "")) for resource in reading.manifest.resources)
+        warnings = hints.warnings(job.job_id, job.trace_id, wanted, self._clock.now_ms())
+        await self._publication.run(job, built, warnings, fresh=hold.fresh)
+        metrics.JOBS_ACCEPTED.labels(job_type=metrics.job_type(job.job_type)).inc()
+        metrics.RESOURCES_ACCEPTED.labels(job_type=metrics.job_type(job.job_type)).inc(len(built))
+        answer = SubmitJobResponse(job_id=job.job_id, manifest_key=job.manifest_key, resource_count=len(built))
+        return answer.SerializeToString()
+
+    async def _tasks(self, job: Job, manifest: Manifest, hold: Hold) -> list[bytes]:
+        """The tasks as they are stored, built unless somebody who was here before has done so."""
+        kept = None if hold.fresh else await self._objects.get(job.bucket, job.tasks_key)
+        if kept is not None:
+            return tasks.unpack(kept)
+        handler = self._handlers.get(job.job_type)
+        if handler is None:
+            raise FetchboxError(errors_pb2.REASON_INTERNAL_ERROR, f"the job type {job.job_type!r} has no handler")
+        built = await tasks.build(handler, job, manifest, self._offload)
+        stored = await self._objects.put(
+            job.bucket, job.tasks_key, tasks.pack(built), content_type=tasks.CONTENT_TYPE, if_absent=True
+        )
+        if stored:
+            return built
+        # Two submits built at the same time; the tasks of the first are those of the job.
+        kept = await self._objects.get(job.bucket, job.tasks_key)
+        return tasks.unpack(kept) if kept is not None else built
+
+
+def _unknown(error: FetchboxError, key: str) -> FetchboxError:
+    """A failed dependency as a client should see it."""
+    what = (
+        "submit again with the same idempotency key"
+        if key
+        else "without an idempotency key, a second submit may make a second job"
+    )
+    return FetchboxError(
+        error.reason, f"{error.message} The outcome of this submit is unknown: {what}.", retry_after=_COME_AGAIN
+    )
