@@ -1,12 +1,13 @@
 """Hosts that the whole fleet leaves alone for a while, because one of them answered `Retry-After`.
 
-Worker A gets a 429 and closes the host's gate in Redis; worker B asks before each request and finds it closed. Asking is
-on the hot path of every fetch, so answers are shared: all who ask within 20 ms for the same host use one command.
+Worker A gets a 429 and closes the host's gate in Redis; worker B asks before each request and finds it closed. Asking
+is on the hot path of every fetch, so answers are shared: all who ask within 20 ms for the same host use one command.
 """
 
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections import OrderedDict
 from typing import Final, Protocol
 
@@ -76,9 +77,14 @@ class RedisHostGates:
         if asking is None:
             asking = asyncio.ensure_future(self._ask(host))
             self._asking[host] = asking
-            asking.add_done_callback(lambda _: self._asking.pop(host, None))
+            asking.add_done_callback(functools.partial(self._answered, host))
         # Shielded: one caller's cancellation must not take the answer from the others.
         return await asyncio.shield(asking)
+
+    def _answered(self, host: str, asking: asyncio.Future[float]) -> None:
+        self._asking.pop(host, None)
+        if not asking.cancelled():
+            asking.exception()  # Seen, even when every caller has gone meanwhile.
 
     async def _ask(self, host: str) -> float:
         remaining = max(int(await self._commands.pttl(keys.host_gate(host))), 0) / 1000

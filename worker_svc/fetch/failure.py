@@ -15,9 +15,9 @@ class FetchFailure(Exception):  # noqa: N818 - a failure is the outcome of a tas
     """One attempt failed, or could not be made.
 
     `code` is a failure name (`DOWNLOAD_TRUNCATED`, `DOWNLOAD_HTTP_403`); whether another attempt may help is
-    `kernel.errors.is_retryable(code)`. `retry_after` is how many seconds the server asks to wait, already clamped to the
-    configured limit. `counts` is False for a deferral: nothing was sent and no attempt was used. `facts` are for the
-    failure record; like `message` they hold no secrets. `facts["fault"]` is `origin`, `proxy`, `store` or `task`.
+    `kernel.errors.is_retryable(code)`. `retry_after` is how many seconds the server asks to wait, already clamped
+    to the configured limit. `counts` is False for a deferral: nothing was sent and no attempt was used. `facts` are for
+    the failure record; like `message` they hold no secrets. `facts["fault"]` is `origin`, `proxy`, `store` or `task`.
     """
 
     def __init__(
@@ -38,10 +38,15 @@ class FetchFailure(Exception):  # noqa: N818 - a failure is the outcome of a tas
 
 
 def failure(
-    code: FailureCode.ValueType, message: str, *, http_status: int = 0, fault: str = "origin", **facts: Fact
+    code: FailureCode.ValueType,
+    message: str,
+    *,
+    http_status: int = 0,
+    fault: str = "origin",
+    facts: Mapping[str, Fact] | None = None,
 ) -> FetchFailure:
     """A failure by its code in `fetchbox.errors.v1`."""
-    return FetchFailure(failure_name(code, http_status), message, facts={"fault": fault, **facts})
+    return FetchFailure(failure_name(code, http_status), message, facts={"fault": fault, **(facts or {})})
 
 
 def deferral(code: FailureCode.ValueType, message: str, seconds: float) -> FetchFailure:

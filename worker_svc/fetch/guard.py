@@ -1,7 +1,8 @@
 """Which addresses may be dialled. Asked for every socket that is opened, so no name, redirect or literal gets past it.
 
-An address that carries an IPv4 address inside (mapped, compatible, translated, 6to4, Teredo, NAT64, ISATAP) is judged by
-both; everything that is not public is refused unless `fetcher.allow_networks` names it (contracts, Security defaults).
+An address that carries an IPv4 address inside (mapped, compatible, translated, 6to4, Teredo, NAT64, ISATAP) is judged
+by both; everything that is not public is refused unless `fetcher.allow_networks` names it (contracts, Security
+defaults).
 """
 
 from __future__ import annotations

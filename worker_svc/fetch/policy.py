@@ -18,7 +18,7 @@ class FetchPolicy:
     bucket: str
     key: str
     timeout: float = 300.0
-    """Seconds that one attempt may take, without its wait for a place at the host."""
+    """Seconds that one attempt may take."""
     max_bytes: int = 5 << 30
     allow_empty: bool = False
     honour_robots_tag: bool = False

@@ -1,4 +1,4 @@
-"""`Retry-After` (RFC 9110 section 10.2.3): seconds, or a date in one of its three forms. Strictly: anything else is none."""
+"""`Retry-After` (RFC 9110 section 10.2.3): seconds, or a date in one of three forms; strictly, nothing else."""
 
 from __future__ import annotations
 
@@ -35,8 +35,9 @@ def retry_after(value: str, now: float, server_date: str = "") -> float | None:
     if until is None:
         return None
     from_date = http_date(server_date.strip(" \t"))
-    wait = until - (now if from_date is None else from_date)
-    return wait + (1 - now % 1 if from_date is None else 0.0) if wait > 0 else None
+    if from_date is not None:
+        return until - from_date if until > from_date else None
+    return until + 1 - now if until > now else None
 
 
 def http_date(text: str) -> float | None:

@@ -1,0 +1,240 @@
+"""Content codings: undone piece by piece to nowhere, to learn whether the body is whole.
+
+What is stored are the wire bytes (contracts; an archive under `Content-Encoding: x-gzip` must keep its checksum). The
+decoder only proves that gzip's trailer is there and right, that every member or frame ends, and yields the bytes that a
+checksum of the decoded content is over. Memory is bounded however small the body and large its content.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from typing import Any, Final, Protocol
+
+import brotli
+import zstandard
+
+STEP: Final = 256 * 1024
+"""The most decoded bytes that are asked for at once."""
+
+_GZIP: Final = frozenset({"gzip", "x-gzip"})
+_GZIP_MAGIC: Final = b"\x1f\x8b"
+_KNOWN: Final = _GZIP | {"deflate", "zstd", "br"}
+_MOST_CODINGS: Final = 4
+
+
+class CorruptCodingError(Exception):
+    """The coded bytes or their checksum are wrong."""
+
+
+class TruncatedCodingError(Exception):
+    """The coded bytes stop before their end."""
+
+
+class ForeignCodingError(Exception):
+    """The body never was in the coding that its header names."""
+
+
+class Decoder(Protocol):
+    """Undoes one coding."""
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        """The decoded bytes of some coded ones, a bounded number at a time."""
+        ...
+
+    def finish(self) -> None:
+        """Raises `TruncatedCodingError` when the coded bytes had not come to their end."""
+        ...
+
+
+def codings(value: str) -> tuple[str, ...]:
+    """The codings of a `Content-Encoding`, in the order in which they were applied; `identity` is none."""
+    names = (name.strip().lower() for name in value.split(","))
+    return tuple(name for name in names if name and name != "identity")
+
+
+def decoder_for(names: tuple[str, ...]) -> Decoder | None:
+    """What undoes all the codings; None where one of them is not known here (the body is then stored unverified)."""
+    if not names or len(names) > _MOST_CODINGS or not set(names) <= _KNOWN:
+        return None
+    stages = [_stage(name) for name in reversed(names)]
+    return stages[0] if len(stages) == 1 else _Chain(stages)
+
+
+def _stage(name: str) -> Decoder:
+    if name in _GZIP:
+        return _Gzip()
+    if name == "deflate":
+        return _Deflate()
+    return _Zstd() if name == "zstd" else _Brotli()
+
+
+class _Chain:
+    """Several codings, the last applied undone first."""
+
+    def __init__(self, stages: list[Decoder]) -> None:
+        self._stages = stages
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        return self._through(self._stages, data)
+
+    def _through(self, stages: list[Decoder], data: bytes) -> Iterator[bytes]:
+        for piece in stages[0].feed(data):
+            if len(stages) == 1:
+                yield piece
+            else:
+                yield from self._through(stages[1:], piece)
+
+    def finish(self) -> None:
+        for stage in self._stages:
+            stage.finish()
+
+
+class _Gzip:
+    """gzip (RFC 1952): any number of members (aiohttp#7157); zero bytes may pad the last."""
+
+    def __init__(self) -> None:
+        self._member: Any = zlib.decompressobj(wbits=31)
+        self._held = b""
+        self._members = 0
+        self._begun = False
+        self._padding = False
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        data = self._held + data
+        self._held = b""
+        while data:
+            if not self._begun and not self._begin(data):
+                return
+            try:
+                yield from _inflated(self._member, data)
+            except zlib.error as error:
+                raise CorruptCodingError(f"gzip: {error}") from error
+            if not self._member.eof:
+                return
+            data = self._member.unused_data
+            self._members += 1
+            self._begun = False
+            self._member = zlib.decompressobj(wbits=31)
+
+    def _begin(self, data: bytes) -> bool:
+        """Whether a member begins here; holds back what is too short to tell, and passes over padding."""
+        if self._padding or (self._members and not data.startswith(_GZIP_MAGIC[:1])):
+            if data.strip(b"\0"):
+                raise CorruptCodingError("gzip: other bytes follow the last member")
+            self._padding = True
+            return False
+        if len(data) < len(_GZIP_MAGIC) and _GZIP_MAGIC.startswith(data):
+            self._held = data
+            return False
+        if not data.startswith(_GZIP_MAGIC):
+            if not self._members:
+                raise ForeignCodingError("gzip: the body does not begin like gzip")
+            raise CorruptCodingError("gzip: other bytes follow the last member")
+        self._begun = True
+        return True
+
+    def finish(self) -> None:
+        if self._begun or self._held or not self._members:
+            raise TruncatedCodingError("gzip: the body ends within a member")
+
+
+class _Deflate:
+    """deflate: zlib (RFC 1950) as the standard says, or bare (RFC 1951) as some servers send it."""
+
+    def __init__(self) -> None:
+        self._stream: Any = None
+        self._held = b""
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        if self._stream is None:
+            data = self._held + data
+            self._held = data
+            if len(data) < 2:
+                return
+            self._held = b""
+            self._stream = zlib.decompressobj(wbits=15 if _is_zlib(data) else -15)
+        if self._stream.eof:
+            raise CorruptCodingError("deflate: other bytes follow the end")
+        try:
+            yield from _inflated(self._stream, data)
+        except zlib.error as error:
+            raise CorruptCodingError(f"deflate: {error}") from error
+        if self._stream.unused_data:
+            raise CorruptCodingError("deflate: other bytes follow the end")
+
+    def finish(self) -> None:
+        if self._stream is None or not self._stream.eof:
+            raise TruncatedCodingError("deflate: the body ends within its stream")
+
+
+class _Zstd:
+    """zstd (RFC 8878): any number of frames (aiohttp#12234), with the window that RFC 9659 allows."""
+
+    _INPUT = 256
+    """Bytes decoded at a time: four of them may stand for 128 KiB, and the binding gives all output at once."""
+
+    def __init__(self) -> None:
+        self._frame = self._new()
+        self._begun = False
+        self._frames = 0
+
+    @staticmethod
+    def _new() -> Any:
+        return zstandard.ZstdDecompressor(max_window_size=1 << 23).decompressobj()
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        for start in range(0, len(data), self._INPUT):
+            piece = data[start : start + self._INPUT]
+            while piece:
+                self._begun = True
+                try:
+                    decoded = self._frame.decompress(piece)
+                except zstandard.ZstdError as error:
+                    raise CorruptCodingError(f"zstd: {error}") from error
+                if decoded:
+                    yield decoded
+                if not self._frame.eof:
+                    break
+                piece = self._frame.unused_data
+                self._frames += 1
+                self._begun = False
+                self._frame = self._new()
+
+    def finish(self) -> None:
+        if self._begun or not self._frames:
+            raise TruncatedCodingError("zstd: the body ends within a frame")
+
+
+class _Brotli:
+    """br (RFC 7932)."""
+
+    def __init__(self) -> None:
+        self._stream = brotli.Decompressor()
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        try:
+            piece = self._stream.process(data, output_buffer_limit=STEP)
+            while piece or not self._stream.can_accept_more_data():
+                if piece:
+                    yield piece
+                if self._stream.can_accept_more_data():
+                    return
+                piece = self._stream.process(b"", output_buffer_limit=STEP)
+        except brotli.error as error:
+            raise CorruptCodingError(f"br: {error}") from error
+
+    def finish(self) -> None:
+        if not self._stream.is_finished():
+            raise TruncatedCodingError("br: the body ends within its stream")
+
+
+def _is_zlib(data: bytes) -> bool:
+    return data[0] & 0x0F == 8 and int.from_bytes(data[:2], "big") % 31 == 0
+
+
+def _inflated(stream: Any, data: bytes) -> Iterator[bytes]:
+    piece = stream.decompress(data, STEP)
+    while piece:
+        yield piece
+        piece = b"" if stream.eof else stream.decompress(stream.unconsumed_tail, STEP)

@@ -1,0 +1,201 @@
+"""From the head of a good answer to a stored object, cuts and continuations included.
+
+A content with a strong entity tag whose transfer is cut is continued from the byte where it stopped (`If-Range`), a few
+times, as long as each try brings bytes. Only a 206 that fits to the byte and carries the same tag continues it. After
+any other answer the content is fetched once more from its first byte by a request of its own: neither a 200 nor a 416
+to a range request is ever taken as the content, since servers answer both wrongly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from fetchbox.errors.v1 import errors_pb2 as codes
+from kernel.clock import Clock
+from kernel.errors import failure_name
+from worker_svc.fetch.answer import check_success, fields, span, strong_etag, unsatisfied_total
+from worker_svc.fetch.body import Pace, pieces
+from worker_svc.fetch.failure import FetchFailure
+from worker_svc.fetch.faults import cut as cut_short
+from worker_svc.fetch.fetched import Fetched
+from worker_svc.fetch.limits import ByteBudget
+from worker_svc.fetch.order import Order
+from worker_svc.fetch.proxies import Proxy, ProxyFault
+from worker_svc.fetch.sink import Objects
+from worker_svc.fetch.transfer import Transfer
+from worker_svc.fetch.url import Url
+from worker_svc.fetch.wire import WireResponse
+
+MOST_CONTINUATIONS: Final = 3
+_CUTS: Final = frozenset(
+    map(
+        failure_name,
+        (
+            codes.FAILURE_CODE_DOWNLOAD_TRUNCATED,
+            codes.FAILURE_CODE_DOWNLOAD_CONNECTION_RESET,
+            codes.FAILURE_CODE_DOWNLOAD_READ_TIMEOUT,
+        ),
+    )
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Workshop:
+    """What every download of a worker shares."""
+
+    objects: Objects
+    budget: ByteBudget
+    clock: Clock
+    sizes: tuple[int, int]
+    """The store's multipart threshold and part size, in bytes."""
+    low_speed: tuple[int, float]
+    """The slowest body in bytes a second, and over how many seconds that is measured."""
+
+
+@dataclass(slots=True)
+class Hop:
+    """The URL that answered with the content. `ask` sends its request again, with further header fields."""
+
+    url: Url
+    proxy: Proxy | None
+    passed: tuple[str, ...]
+    ask: Callable[..., Awaitable[WireResponse]] = field(repr=False)
+
+
+class _BeginAnewError(Exception):
+    """What was received before the cut is worth nothing."""
+
+    def __init__(self, cut: FetchFailure) -> None:
+        super().__init__(cut.message)
+        self.cut = cut
+
+
+class Download:
+    """The download of one hop."""
+
+    def __init__(self, order: Order, hop: Hop, workshop: Workshop) -> None:
+        self._order = order
+        self._hop = hop
+        self._shop = workshop
+        self.wire_length = 0
+        """Bytes of body read so far, over all answers."""
+
+    async def store(self, answer: WireResponse) -> Fetched:
+        """Stores the content of an answer whose head is good; FetchFailure when it cannot be had whole and right."""
+        try:
+            return await self._once(answer)
+        except _BeginAnewError as anew:
+            cut = anew.cut
+        fresh = await self._hop.ask()
+        try:
+            check_success(fresh, self._order.headers.value("range"))
+            return await self._once(fresh)
+        except _BeginAnewError:
+            raise cut from None
+        finally:
+            fresh.close()
+
+    async def _once(self, answer: WireResponse) -> Fetched:
+        shop = self._shop
+        origin = {
+            "final-url": self._hop.url.redacted,
+            "address": answer.address if self._hop.proxy is None else "",
+            "proxy": self._hop.proxy.name if self._hop.proxy else "",
+            "redirects": str(len(self._hop.passed) or ""),
+        }
+        async with Transfer(self._order, answer, shop.objects, shop.budget, shop.sizes, origin) as transfer:
+            await self._fill(transfer, answer)
+            sha256, matched = await transfer.finish()
+        return Fetched(
+            bucket=self._order.policy.bucket,
+            key=self._order.policy.key,
+            size=transfer.received,
+            sha256=sha256,
+            content_type=transfer.content_type,
+            final_url=self._hop.url.redacted,
+            http_status=transfer.status,
+            wire_length=self.wire_length,
+            coding=transfer.coding,
+            length_known=transfer.length_known,
+            hops=self._hop.passed,
+            address=origin["address"],
+            proxy=origin["proxy"],
+            checksum=matched,
+            flags=(*self._order.flags, *transfer.flags),
+        )
+
+    async def _fill(self, transfer: Transfer, answer: WireResponse) -> None:
+        """Reads the content to its end, over as many answers as that takes."""
+        current = answer
+        for tries in range(MOST_CONTINUATIONS + 1):
+            before = transfer.received
+            try:
+                await self._pour(transfer, current)
+            except FetchFailure as error:
+                if not _may_continue(error, transfer, tries, before):
+                    raise
+                cut = error
+            else:
+                return
+            finally:
+                if current is not answer:
+                    current.close()
+            continued = await self._continuation(transfer, cut)
+            if continued is None:
+                return
+            current = continued
+
+    async def _pour(self, transfer: Transfer, answer: WireResponse) -> None:
+        room = self._order.policy.max_bytes - transfer.received
+        async for piece in pieces(answer, Pace(*self._shop.low_speed), self._shop.clock, room):
+            self.wire_length += len(piece)
+            await transfer.take(piece)
+        if transfer.total is not None and transfer.received != transfer.total:
+            text = "the body ended early"
+            raise cut_short(codes.FAILURE_CODE_DOWNLOAD_TRUNCATED, text, transfer.received, transfer.total)
+
+    async def _continuation(self, transfer: Transfer, cut: FetchFailure) -> WireResponse | None:
+        """The answer that carries on where the content was cut; None when nothing was missing any more."""
+        range_fields = (("range", f"bytes={transfer.received}-"), ("if-range", transfer.etag))
+        try:
+            answer = await self._hop.ask(*range_fields)
+        except (FetchFailure, ProxyFault) as error:
+            raise cut from error
+        if _is_complete(transfer, answer):
+            answer.close()
+            return None
+        if _continues(transfer, answer):
+            transfer.flags.append("resumed")
+            return answer
+        answer.close()
+        raise _BeginAnewError(cut)
+
+
+def _may_continue(error: FetchFailure, transfer: Transfer, tries: int, before: int) -> bool:
+    """Whether to go on after a cut: not for ever, and not where the last continuation brought nothing."""
+    progressed = tries == 0 or transfer.received > before
+    return error.code in _CUTS and transfer.resumable and progressed and tries < MOST_CONTINUATIONS
+
+
+def _continues(transfer: Transfer, answer: WireResponse) -> bool:
+    """Whether the answer is exactly the missing rest of the same version."""
+    part = span(answer) if answer.status == 206 else None
+    if part is None or part.start != transfer.received or part.end != part.total:
+        return False
+    if transfer.total is None:
+        transfer.total = part.total
+    return (
+        part.total == transfer.total and strong_etag(answer) == transfer.etag and not fields(answer, "content-encoding")
+    )
+
+
+def _is_complete(transfer: Transfer, answer: WireResponse) -> bool:
+    """Whether a 416 says that the same version ends exactly where we are; its validator must be there to say so."""
+    return (
+        answer.status == 416
+        and unsatisfied_total(answer) == transfer.received
+        and transfer.total in {None, transfer.received}
+        and strong_etag(answer) == transfer.etag
+    )

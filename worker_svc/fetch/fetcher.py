@@ -1,0 +1,207 @@
+"""The fetcher: one attempt to bring one resource into the object store.
+
+A fetch in order: the task is read and checked (`order`); the host's gate is asked and a place at the host is taken
+(`hostgate`, `limits`); the request goes out, its socket opened by the guard (`client`, `guard`), directly or by the
+first proxy that serves (`proxies`); redirects are followed hop by hop, each through the same checks; the body is read,
+digested, inspected and handed on to the store as it comes (`download`, `transfer`, `sink`), and becomes visible when
+all is right.
+Retries are the lane's: what fails here says by its code whether another attempt may help.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import ssl
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Final
+
+from aiohttp.abc import AbstractResolver
+
+from fetchbox.config.v1.config_pb2 import Config
+from fetchbox.errors.v1 import errors_pb2 as codes
+from fetchbox.jobs.jobs_pb2 import DownloadTask
+from kernel.clock import Clock
+from kernel.config import seconds
+from kernel.hostgate import HostGates
+from kernel.telemetry import metrics
+from worker_svc.fetch.answer import REDIRECTS, check_success, field, fields, opts_out
+from worker_svc.fetch.client import Client
+from worker_svc.fetch.download import Download, Hop, Workshop
+from worker_svc.fetch.failure import FetchFailure, deferral, failure
+from worker_svc.fetch.fetched import Fetched
+from worker_svc.fetch.guard import AddressPolicy
+from worker_svc.fetch.headers import RequestHeaders
+from worker_svc.fetch.host import UrlError
+from worker_svc.fetch.limits import ByteBudget, HostBusyError, HostSlots
+from worker_svc.fetch.order import Order, order_of, unfit_url
+from worker_svc.fetch.policy import FetchPolicy
+from worker_svc.fetch.proxies import Proxies, Proxy, ProxyFault
+from worker_svc.fetch.retry_after import retry_after
+from worker_svc.fetch.sink import Objects
+from worker_svc.fetch.url import Url, resolve
+from worker_svc.fetch.wire import WireResponse
+
+HOST_PATIENCE: Final = 5.0
+"""Seconds that a fetch waits for a place at a busy host; then it leaves its slot to others and comes back later."""
+_GATED: Final = frozenset({429, 503})
+
+
+class Fetcher:
+    """Fetches for one worker process. `start` before the first fetch, `close` at the end."""
+
+    def __init__(
+        self,
+        config: Config,
+        objects: Objects,
+        gates: HostGates,
+        clock: Clock,
+        *,
+        secrets: Mapping[str, str] | None = None,
+        resolver: AbstractResolver | None = None,
+        ssl_context: ssl.SSLContext | None = None,
+        rng: random.Random | None = None,
+        budget: ByteBudget | None = None,
+    ) -> None:
+        """`secrets` are what `${secret:NAME}` in a header may name; see `headers.environment_secrets`."""
+        settings = config.fetcher
+        self._settings = settings
+        self._gates = gates
+        self._clock = clock
+        self._secrets = secrets or {}
+        self._slots = HostSlots(settings.per_host)
+        self._proxies = Proxies(config.proxies, clock, rng or random.Random())  # noqa: S311 - spreads load, no secret
+        self._client = Client(
+            settings, AddressPolicy(settings.allow_networks), resolver=resolver, ssl_context=ssl_context
+        )
+        self._workshop = Workshop(
+            objects,
+            budget or ByteBudget(),
+            clock,
+            (config.object_store.multipart_threshold, config.object_store.part_size),
+            (settings.low_speed_bytes, seconds(settings.low_speed_window)),
+        )
+
+    async def start(self) -> None:
+        """Makes the connection pools; connects to nothing."""
+        await self._client.start()
+
+    async def close(self) -> None:
+        """Closes every connection; safe twice."""
+        await self._client.close()
+
+    async def fetch(self, task: DownloadTask, policy: FetchPolicy) -> Fetched:
+        """Makes one attempt. FetchFailure when it fails, or (`counts` False) when the host is not to be asked now."""
+        order = order_of(task, policy, self._secrets, self._settings.user_agent)
+        try:
+            async with asyncio.timeout(policy.timeout) as deadline:
+                return await self._by_any_way(order)
+        except TimeoutError as error:
+            if not deadline.expired():
+                raise
+            text = f"the attempt took longer than {policy.timeout:g} s"
+            raise failure(codes.FAILURE_CODE_DOWNLOAD_DEADLINE, text) from error
+
+    async def _by_any_way(self, order: Order) -> Fetched:
+        """Directly, or by one proxy after the other; a proxy's fault is never the origin's."""
+        if not order.policy.proxy_pools:
+            return await self._follow(order, None)
+        faults: list[str] = []
+        for proxy in self._proxies.candidates(order.policy.proxy_pools):
+            try:
+                fetched = await self._follow(order, proxy)
+            except ProxyFault as fault:
+                self._proxies.failed(proxy)
+                faults.append(str(fault))
+            else:
+                self._proxies.served(proxy)
+                return fetched
+        text = f"no proxy served: {'; '.join(faults[-4:])}"
+        raise failure(codes.FAILURE_CODE_DOWNLOAD_PROXY, text, fault="proxy", facts={"proxies_tried": len(faults)})
+
+    async def _follow(self, order: Order, proxy: Proxy | None) -> Fetched:
+        """Follows redirects to the content and stores it."""
+        url, headers = order.url, order.headers
+        passed: tuple[str, ...] = ()
+        while True:
+            async with self._turn(url):
+                found = await self._hop(order, url, headers, proxy, passed)
+            if isinstance(found, Fetched):
+                return found
+            passed = (*passed, url.redacted)
+            if len(passed) > self._settings.max_redirects:
+                text = f"more than {self._settings.max_redirects} redirects, the last to {found.redacted}"
+                raise failure(codes.FAILURE_CODE_DOWNLOAD_TOO_MANY_REDIRECTS, text)
+            headers = headers.after_redirect(url, found)
+            url = found
+
+    async def _hop(
+        self, order: Order, url: Url, headers: RequestHeaders, proxy: Proxy | None, passed: tuple[str, ...]
+    ) -> Fetched | Url:
+        """Asks for one URL: the stored content, or where else it is."""
+
+        async def ask(*more: tuple[str, str]) -> WireResponse:
+            return await self._client.get(url, headers.wire(*more), proxy)
+
+        answer = await ask()
+        try:
+            if answer.status in REDIRECTS:
+                return _target(url, answer)
+            await self._accept(order, url, answer)
+            download = Download(order, Hop(url, proxy, passed, ask), self._workshop)
+            try:
+                return await download.store(answer)
+            finally:
+                metrics.BYTES_FETCHED.inc(download.wire_length)
+        finally:
+            answer.close()
+
+    async def _accept(self, order: Order, url: Url, answer: WireResponse) -> None:
+        """Returns for a head whose body is to be stored. A `Retry-After` closes the host's gate for the whole fleet."""
+        try:
+            check_success(answer, order.headers.value("range"))
+        except FetchFailure as error:
+            await self._note_retry_after(url, answer, error)
+            raise
+        if order.policy.honour_robots_tag and opts_out(answer):
+            text = "the server asks by X-Robots-Tag that this not be archived"
+            raise failure(codes.FAILURE_CODE_DOWNLOAD_OPTED_OUT, text)
+
+    async def _note_retry_after(self, url: Url, answer: WireResponse, error: FetchFailure) -> None:
+        asked = retry_after(field(answer, "retry-after"), self._clock.now_ms() / 1000, field(answer, "date"))
+        if asked is None or answer.status < 400:
+            return
+        error.facts["retry_after_asked"] = asked
+        error.retry_after = min(asked, seconds(self._settings.max_retry_after))
+        if answer.status in _GATED:
+            await self._gates.close(url.site, error.retry_after)
+
+    @asynccontextmanager
+    async def _turn(self, url: Url) -> AsyncIterator[None]:
+        """A place at the host while its gate is open; otherwise a deferral, and the slot is somebody else's."""
+        await self._check_gate(url)
+        try:
+            waited = await self._slots.take(url.site, HOST_PATIENCE)
+        except HostBusyError as error:
+            text = f"{self._settings.per_host} fetches from {url.site} are running already"
+            raise deferral(codes.FAILURE_CODE_DOWNLOAD_CIRCUIT_OPEN, text, HOST_PATIENCE) from error
+        try:
+            if waited:
+                await self._check_gate(url)
+            yield
+        finally:
+            self._slots.free(url.site)
+
+    async def _check_gate(self, url: Url) -> None:
+        remaining = await self._gates.until(url.site)
+        if remaining > 0:
+            text = f"{url.site} asked to be left alone for another {remaining:.1f} s"
+            raise deferral(codes.FAILURE_CODE_DOWNLOAD_CIRCUIT_OPEN, text, remaining)
+
+
+def _target(url: Url, answer: WireResponse) -> Url:
+    try:
+        return resolve(url, next(iter(fields(answer, "location")), b""))
+    except UrlError as error:
+        raise unfit_url(error, codes.FAILURE_CODE_DOWNLOAD_BAD_REDIRECT) from error

@@ -1,0 +1,140 @@
+"""The request's headers: secrets filled in at the last moment, and none of them carried to another origin."""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from multidict import CIMultiDict
+
+from fetchbox.errors.v1 import errors_pb2
+from fetchbox.jobs.jobs_pb2 import DownloadTask, HttpHeader
+from worker_svc.fetch.failure import failure
+from worker_svc.fetch.url import Url
+
+SECRET_PREFIX: Final = "FETCHBOX_SECRET_"  # noqa: S105 - a name, no secret
+"""Environment variables with this prefix are the secrets that `${secret:NAME}` may name."""
+
+_CROSSES_ORIGINS: Final = frozenset(
+    {
+        "accept",
+        "accept-encoding",
+        "accept-language",
+        "if-match",
+        "if-modified-since",
+        "if-none-match",
+        "if-range",
+        "if-unmodified-since",
+        "range",
+        "user-agent",
+    }
+)
+_NOT_THE_TASKS: Final = frozenset(
+    {
+        "connection",
+        "content-length",
+        "expect",
+        "host",
+        "keep-alive",
+        "proxy-authorization",
+        "proxy-connection",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+    }
+)
+_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", re.ASCII)
+_NOT_IN_A_VALUE: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+_SECRET: Final = re.compile(r"\$\{secret:([^}]*)\}")
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """One field of a request. `travels`: it may go to another origin after a redirect."""
+
+    name: str
+    value: str
+    travels: bool
+
+
+class RequestHeaders:
+    """The fields of one hop."""
+
+    def __init__(self, fields: Iterable[Header]) -> None:
+        self._fields = tuple(fields)
+
+    def value(self, name: str) -> str:
+        """The first value of a field; empty where there is none."""
+        return next((field.value for field in self._fields if field.name == name), "")
+
+    def wire(self, *more: tuple[str, str]) -> CIMultiDict[str]:
+        """The fields as the client takes them, with some more at the end."""
+        return CIMultiDict([*((field.name, field.value) for field in self._fields), *more])
+
+    def after_redirect(self, origin: Url, target: Url) -> RequestHeaders:
+        """The fields that may go to `target`; what has been dropped once does not come back (aiohttp#12275).
+
+        Credentials in the `Location` itself go to that one hop: they are its own, and hold for no later one.
+        """
+        same = origin.origin == target.origin
+        kept = [field for field in self._fields if (same and field.name != "authorization") or field.travels]
+        if same:
+            kept.extend(field for field in self._fields if field.name == "authorization" and not target.userinfo)
+        return RequestHeaders([*kept, *_basic(target)])
+
+
+def request_headers(task: DownloadTask, url: Url, secrets: Mapping[str, str], user_agent: str) -> RequestHeaders:
+    """The fields of the first hop. FetchFailure `AUTH_SECRET_UNKNOWN`, or `VALIDATION_TASK` for one not to be sent.
+
+    No content coding is asked for unless the task does: what is stored is then the resource itself, and resumable.
+    """
+    fields = [_field(header, secrets) for header in task.headers]
+    names = {field.name for field in fields}
+    for name, value in (("user-agent", user_agent), ("accept", "*/*"), ("accept-encoding", "identity")):
+        if name not in names:
+            fields.append(Header(name, value, travels=True))
+    if "authorization" not in names:
+        fields.extend(_basic(url))
+    return RequestHeaders(fields)
+
+
+def environment_secrets(environ: Mapping[str, str]) -> dict[str, str]:
+    """The secrets in an environment, by their names without the prefix."""
+    return {
+        name.removeprefix(SECRET_PREFIX): value for name, value in environ.items() if name.startswith(SECRET_PREFIX)
+    }
+
+
+def _field(header: HttpHeader, secrets: Mapping[str, str]) -> Header:
+    name = header.name.lower()
+    if not _NAME.fullmatch(name) or name in _NOT_THE_TASKS:
+        raise _refused(name)
+    value = _SECRET.sub(lambda match: _secret(match[1], secrets), header.value)
+    if _NOT_IN_A_VALUE.search(value):
+        raise _refused(name)
+    secret = value != header.value or "${secret:" in header.value
+    return Header(name, value, travels=name in _CROSSES_ORIGINS and not secret)
+
+
+def _secret(name: str, secrets: Mapping[str, str]) -> str:
+    if name not in secrets:
+        text = (
+            f"the secret {name[:128]!r} is not known here: set {SECRET_PREFIX}{name[:128]} in the worker's environment"
+        )
+        raise failure(errors_pb2.FAILURE_CODE_AUTH_SECRET_UNKNOWN, text, fault="task")
+    return secrets[name]
+
+
+def _refused(name: str) -> Exception:
+    text = f"the header {name[:128]!r} may not be sent: its name or value is none, or belongs to the connection"
+    return failure(errors_pb2.FAILURE_CODE_VALIDATION_TASK, text, fault="task")
+
+
+def _basic(url: Url) -> Iterator[Header]:
+    if url.userinfo:
+        user = url.userinfo if b":" in url.userinfo else url.userinfo + b":"
+        yield Header("authorization", f"Basic {base64.b64encode(user).decode()}", travels=False)

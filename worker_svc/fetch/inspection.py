@@ -1,0 +1,101 @@
+"""Looking into a body while it passes: is its content coding whole, and is it what the hint says it is."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from fetchbox.errors.v1 import errors_pb2 as codes
+from worker_svc.fetch.checksum import Digests
+from worker_svc.fetch.coding import (
+    CorruptCodingError,
+    Decoder,
+    ForeignCodingError,
+    TruncatedCodingError,
+    codings,
+    decoder_for,
+)
+from worker_svc.fetch.failure import failure
+from worker_svc.fetch.sniff import SNIFFED_BYTES, contradicts, media_type, sniff
+
+_IN_A_THREAD: Final = 16 * 1024
+"""Coded bytes from which decoding leaves the event loop: a bomb makes a thousand times as many of them."""
+
+
+class Inspection:
+    """One body. `flags` tells what was odd but did not fail it."""
+
+    def __init__(self, coding: str, mime_hint: str, digests: Digests, limit: int) -> None:
+        """`coding` is the `Content-Encoding` as received; decoding is given up after `limit` decoded bytes."""
+        self.flags: list[str] = []
+        self.sniffed = ""
+        self._hint = media_type(mime_hint)
+        self._digests = digests
+        self._limit = limit
+        self._head = b""
+        self._judged = False
+        self._decoded_bytes = 0
+        names = codings(coding)
+        self._decoder = decoder_for(names)
+        if names and self._decoder is None:
+            self.flags.append("coding_unknown")
+
+    @property
+    def decoded(self) -> bool:
+        """Whether all that came so far was decoded, so that the decoded digest means something."""
+        return self._decoder is not None
+
+    async def take(self, chunk: bytes) -> None:
+        """Takes wire bytes. FetchFailure as soon as something is known to be wrong."""
+        self._digests.wire(chunk)
+        if self._decoder is None:
+            self._see(chunk)
+        elif len(chunk) > _IN_A_THREAD:
+            await asyncio.to_thread(self._decode, self._decoder, chunk)
+        else:
+            self._decode(self._decoder, chunk)
+        if len(self._head) >= SNIFFED_BYTES:
+            self._judge()
+
+    def finish(self) -> None:
+        """The body has ended. FetchFailure when its coding has not, or its type is another than hinted."""
+        if self._decoder is not None:
+            try:
+                self._decoder.finish()
+            except TruncatedCodingError as error:
+                raise failure(codes.FAILURE_CODE_DOWNLOAD_TRUNCATED_ENCODING, str(error)) from error
+        self._judge()
+
+    def _decode(self, decoder: Decoder, chunk: bytes) -> None:
+        try:
+            for piece in decoder.feed(chunk):
+                self._decoded_bytes += len(piece)
+                self._digests.decoded(piece)
+                self._see(piece)
+                if self._decoded_bytes > self._limit:
+                    self._give_up("coding_unverified")
+                    return
+        except ForeignCodingError:
+            self._give_up("coding_mismatch")
+            self._see(chunk)
+        except CorruptCodingError as error:
+            raise failure(codes.FAILURE_CODE_DOWNLOAD_CORRUPT_ENCODING, str(error)) from error
+
+    def _give_up(self, flag: str) -> None:
+        self._decoder = None
+        self.flags.append(flag)
+
+    def _see(self, chunk: bytes) -> None:
+        if len(self._head) < SNIFFED_BYTES:
+            self._head += chunk[: SNIFFED_BYTES - len(self._head)]
+
+    def _judge(self) -> None:
+        if self._judged:
+            return
+        self._judged = True
+        self.sniffed = sniff(self._head)
+        if contradicts(self.sniffed, self._hint):
+            text = f"the content looks like {self.sniffed}, the hint says {self._hint}"
+            raise failure(codes.FAILURE_CODE_DOWNLOAD_TYPE_MISMATCH, text, facts={"sniffed": self.sniffed})
+        if self._hint and self.sniffed not in {"", self._hint}:
+            self.flags.append("type_differs")

@@ -1,0 +1,55 @@
+"""One task, read and checked before anything is sent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from fetchbox.errors.v1 import errors_pb2 as codes
+from fetchbox.jobs.jobs_pb2 import DownloadTask
+from worker_svc.fetch.checksum import Hint, parse_hint
+from worker_svc.fetch.failure import FetchFailure, failure
+from worker_svc.fetch.headers import RequestHeaders, request_headers
+from worker_svc.fetch.host import HostAddressError, UrlError
+from worker_svc.fetch.policy import FetchPolicy
+from worker_svc.fetch.url import SchemeError, Url, parse
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What is to be fetched, and what it must be."""
+
+    task: DownloadTask
+    policy: FetchPolicy
+    url: Url
+    headers: RequestHeaders
+    hint: Hint | None
+    flags: tuple[str, ...]
+
+
+def order_of(task: DownloadTask, policy: FetchPolicy, secrets: Mapping[str, str], user_agent: str) -> Order:
+    """The order of a task. FetchFailure `VALIDATION_…` or `AUTH_…` for one that can never succeed as it is."""
+    try:
+        url = parse(task.url)
+    except UrlError as error:
+        raise unfit_url(error) from error
+    headers = request_headers(task, url, secrets, user_agent)
+    flags: tuple[str, ...] = ()
+    try:
+        hint = parse_hint(task.attributes.checksum_hint)
+    except FetchFailure:
+        if not policy.lenient_checksum:
+            raise
+        hint, flags = None, ("checksum_hint_ignored",)
+    return Order(task, policy, url, headers, hint, flags)
+
+
+def unfit_url(
+    error: UrlError, otherwise: codes.FailureCode.ValueType = codes.FAILURE_CODE_VALIDATION_URL
+) -> FetchFailure:
+    """The failure of a URL that may not be fetched; `otherwise` is the code of one that is none."""
+    if isinstance(error, SchemeError):
+        return failure(codes.FAILURE_CODE_VALIDATION_BLOCKED_SCHEME, str(error), fault="task")
+    if isinstance(error, HostAddressError):
+        return failure(codes.FAILURE_CODE_VALIDATION_BLOCKED_ADDRESS, str(error), fault="task")
+    return failure(otherwise, str(error), fault="task")

@@ -1,0 +1,117 @@
+"""Into the object store without the whole body in memory: one put up to the threshold, a multipart upload above it.
+
+Nothing is visible at the key before `commit`, which the fetch calls after every check. The store retries its own puts
+from the bytes it holds, so the origin is never asked again for the store's sake.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Protocol
+
+from kernel.objects import ObjectStoreError, Upload
+from worker_svc.fetch.failure import FetchFailure
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """What is stored beside the bytes."""
+
+    content_type: str
+    metadata: Mapping[str, str]
+
+
+class Objects(Protocol):
+    """What the fetcher needs of `kernel.objects.ObjectStore`."""
+
+    async def put(
+        self, bucket: str, key: str, body: bytes, *, content_type: str, metadata: Mapping[str, str] | None
+    ) -> bool:
+        """Stores an object, whole or not at all."""
+        ...
+
+    def upload(
+        self, bucket: str, key: str, *, content_type: str, metadata: Mapping[str, str] | None
+    ) -> AbstractAsyncContextManager[Upload]:
+        """A body that comes in chunks, aborted unless committed."""
+        ...
+
+
+class Sink:
+    """The object in the making; a context manager that leaves nothing behind unless committed."""
+
+    def __init__(
+        self, objects: Objects, bucket: str, key: str, threshold: int, describe: Callable[[], Description]
+    ) -> None:
+        """`describe` is asked when the object is begun: with the first byte above the threshold, or at the end."""
+        self._objects = objects
+        self._bucket = bucket
+        self._key = key
+        self._threshold = threshold
+        self._describe = describe
+        self._held: list[bytes] = []
+        self._size = 0
+        self._context: AbstractAsyncContextManager[Upload] | None = None
+        self._upload: Upload | None = None
+
+    async def __aenter__(self) -> Sink:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        context, self._context = self._context, None
+        self._held.clear()
+        if context is not None:
+            await context.__aexit__(kind, error, trace)
+
+    async def write(self, chunk: bytes) -> None:
+        """Takes bytes; waits while the store is behind. FetchFailure with the store's code."""
+        if self._upload is None:
+            self._held.append(chunk)
+            self._size += len(chunk)
+            if self._size > self._threshold:
+                await self._begin()
+            return
+        try:
+            await self._upload.write(chunk)
+        except ObjectStoreError as error:
+            raise _store_failure(error) from error
+
+    async def _begin(self) -> None:
+        made = self._describe()
+        try:
+            context = self._objects.upload(
+                self._bucket, self._key, content_type=made.content_type, metadata=made.metadata
+            )
+            self._upload = await context.__aenter__()
+            self._context = context
+            while self._held:
+                await self._upload.write(self._held.pop(0))
+        except ObjectStoreError as error:
+            raise _store_failure(error) from error
+
+    async def commit(self, sha256: str) -> None:
+        """Makes the object visible, whole. FetchFailure with the store's code."""
+        try:
+            if self._upload is not None:
+                await self._upload.commit()
+                return
+            made = self._describe()
+            body = self._held[0] if len(self._held) == 1 else b"".join(self._held)
+            await self._objects.put(
+                self._bucket,
+                self._key,
+                body,
+                content_type=made.content_type,
+                metadata={**made.metadata, "sha256": sha256},
+            )
+        except ObjectStoreError as error:
+            raise _store_failure(error) from error
+
+
+def _store_failure(error: ObjectStoreError) -> FetchFailure:
+    return FetchFailure(error.failure, error.message, facts={"fault": "store"})

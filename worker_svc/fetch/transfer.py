@@ -1,0 +1,137 @@
+"""One content on its way from an answer into the store: counted, digested, inspected, and committed only when whole."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+from types import TracebackType
+from typing import Final
+
+from fetchbox.errors.v1 import errors_pb2 as codes
+from worker_svc.fetch.answer import content_length, field, fields, is_delimited, strong_etag
+from worker_svc.fetch.checksum import Digests
+from worker_svc.fetch.failure import failure
+from worker_svc.fetch.inspection import Inspection
+from worker_svc.fetch.limits import FREE_BYTES, ByteBudget
+from worker_svc.fetch.order import Order
+from worker_svc.fetch.provenance import ascii_value, metadata
+from worker_svc.fetch.sink import Description, Objects, Sink
+from worker_svc.fetch.sniff import media_type
+from worker_svc.fetch.wire import WireResponse
+
+_PARTS_HELD: Final = 3
+"""Parts of a large body in memory: one that fills and two on their way."""
+_LONGEST_TYPE: Final = 256
+_DEFAULT_TYPE: Final = "application/octet-stream"
+
+
+class Transfer:
+    """One object in the making; a context manager that leaves nothing behind unless `finish` returned."""
+
+    def __init__(
+        self,
+        order: Order,
+        answer: WireResponse,
+        objects: Objects,
+        budget: ByteBudget,
+        sizes: tuple[int, int],
+        origin: dict[str, str],
+    ) -> None:
+        """`sizes` are the store's multipart threshold and part size; `origin` is the provenance known so far."""
+        threshold, part_size = sizes
+        self.received = 0
+        """Bytes of the content so far."""
+        self.total = content_length(answer)
+        self.etag = strong_etag(answer)
+        self.coding = b", ".join(fields(answer, "content-encoding")).decode("latin-1")
+        self.length_known = is_delimited(answer)
+        self.status = answer.status
+        self.content_type = ""
+        self.flags: list[str] = []
+        self._received_type = field(answer, "content-type")
+        self._disposition = field(answer, "content-disposition")
+        self._accepts_ranges = "bytes" in field(answer, "accept-ranges").lower()
+        self._order = order
+        self._origin = origin
+        self._digests = Digests(order.hint)
+        self._inspection = Inspection(
+            self.coding, order.task.attributes.mime_hint, self._digests, order.policy.max_bytes
+        )
+        self._budget = budget
+        self._most_held = _PARTS_HELD * part_size
+        self._reserved = False
+        self._stack = AsyncExitStack()
+        self._sink = Sink(objects, order.policy.bucket, order.policy.key, threshold, self._describe)
+
+    async def __aenter__(self) -> Transfer:
+        await self._stack.enter_async_context(self._sink)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._stack.__aexit__(kind, error, trace)
+
+    @property
+    def resumable(self) -> bool:
+        """Whether a cut content may be continued: only its very bytes can follow (RFC 9110 section 13.1.5)."""
+        return bool(
+            self.received
+            and self.status == 200
+            and self.etag
+            and self._accepts_ranges
+            and not self.coding
+            and not self._order.headers.value("range")
+        )
+
+    async def take(self, piece: bytes) -> None:
+        """Takes the next bytes. FetchFailure as soon as something is known to be wrong."""
+        self.received += len(piece)
+        if not self._reserved and self.received > FREE_BYTES:
+            self._reserved = True
+            size = self._most_held if self.total is None else min(self.total, self._most_held)
+            await self._stack.enter_async_context(self._budget.reserved(size))
+        await self._inspection.take(piece)
+        await self._sink.write(piece)
+
+    async def finish(self) -> tuple[str, str]:
+        """Checks the whole and makes it visible: the SHA-256 in hex, and what the checksum hint matched on."""
+        if not self.received:
+            if not self._order.policy.allow_empty:
+                raise failure(codes.FAILURE_CODE_DOWNLOAD_EMPTY_BODY, "the server answered 200 with no bytes")
+            self.flags.append("empty")
+        else:
+            self._inspection.finish()
+        if self.status == 206:
+            self.flags.append("partial")
+        matched = self._digests.matched(decoded=self._inspection.decoded)
+        sha256 = self._digests.sha256
+        await self._sink.commit(sha256)
+        self.flags.extend(self._inspection.flags)
+        return sha256, matched
+
+    def _describe(self) -> Description:
+        self.content_type = self._valid_type()
+        facts = {
+            **self._origin,
+            "http-status": str(self.status),
+            "coding": self.coding,
+            "length-known": str(self.length_known).lower(),
+            "received-content-type": self._received_type if self._received_type != self.content_type else "",
+            "content-disposition": self._disposition,
+        }
+        made, dropped = metadata(facts, self._order.policy.metadata)
+        if dropped:
+            self.flags.append("metadata_dropped")
+        return Description(self.content_type, made)
+
+    def _valid_type(self) -> str:
+        """The received type where it is one, else the hinted, else the sniffed one."""
+        received = self._received_type
+        if media_type(received) and len(received) <= _LONGEST_TYPE and ascii_value(received) == received:
+            return received
+        return (
+            media_type(received)
+            or media_type(self._order.task.attributes.mime_hint)
+            or self._inspection.sniffed
+            or (_DEFAULT_TYPE)
+        )

@@ -1,0 +1,140 @@
+"""The places where aiohttp 3.14 is wrong for us, mended from outside.
+
+- A body that is followed by surplus bytes in the same segment is lost with them: the head is therefore parsed apart.
+- Bytes after the end of an answer would be read as the answer to the next request: such a connection is closed.
+- A body that only the end of the connection ends is taken as whole even after a reset: the cause is remembered.
+- The number of header fields is limited, their sum is not: it is here.
+- A malformed chunk leaves the reader of the body waiting for ever: it is told.
+- A connection on which 204, 205 or 304 came is kept, though some servers send a body after all: it is closed.
+- A request is repeated on any lost connection: it should be on a kept one only, which the server may just have closed.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, Final, cast
+
+from aiohttp import ClientConnectionError, ClientOSError, ClientResponse, ServerDisconnectedError, TCPConnector
+from aiohttp.client_proto import ResponseHandler
+from aiohttp.connector import Connection
+from aiohttp.http_exceptions import HttpProcessingError
+
+LONGEST_HEAD: Final = 1024 * 1024
+"""Bytes of all header fields of an answer and of the interim answers before it."""
+_HEAD_END: Final = b"\r\n\r\n"
+_WITHOUT_BODY: Final = frozenset({101, 204, 205, 304})
+
+
+class HeadTooLongError(HttpProcessingError):
+    """The head of an answer has no end in sight."""
+
+
+class FreshConnectionLostError(ClientConnectionError):
+    """A new connection was lost before any answer: no stale keep-alive, so nothing is repeated silently."""
+
+
+class WireProtocol(ResponseHandler):
+    """One connection."""
+
+    def __init__(self, loop: Any) -> None:
+        super().__init__(loop)
+        self.requests = 0
+        """Requests sent on this connection."""
+        self.lost_by: BaseException | None = None
+        """What ended the connection; None while it lives and after a clean end."""
+        self._head_bytes = 0
+        self._final: Any = None
+
+    def set_response_params(self, **params: Any) -> None:
+        """A new request begins."""
+        self.requests += 1
+        self._head_bytes = 0
+        self._final = None
+        super().set_response_params(**params)
+
+    def feed_data(self, data: Any, size: int = 0) -> None:
+        """Takes a parsed head, once the final one has come no more: nobody asked for a second answer."""
+        if self._final is not None:
+            self._refuse()
+            return
+        message, payload = data
+        if message.code >= 200 or message.code == 101:
+            self._final = payload
+        if message.code in _WITHOUT_BODY:
+            self.force_close()
+        super().feed_data(data, size)
+
+    def data_received(self, data: bytes) -> None:
+        """Takes bytes from the socket: heads one by one, then body, then nothing."""
+        while self._final is None and self._parser is not None and (end := data.find(_HEAD_END)) >= 0:
+            end += len(_HEAD_END)
+            if not self._head_fits(end):
+                return
+            super().data_received(data[:end])
+            data = data[end:]
+            if not data or self._closing():
+                return
+        if self._final is None:
+            if self._head_fits(len(data)):
+                super().data_received(data)
+        elif self._final.is_eof() and data:
+            self._refuse()
+        else:
+            super().data_received(data)
+
+    def set_exception(self, exc: BaseException, *cause: BaseException) -> None:
+        """The bytes are no HTTP, or the connection is lost."""
+        super().set_exception(exc, *cause)
+        if isinstance(exc, HttpProcessingError) and self._final is not None and not self._final.is_eof():
+            self._final.set_exception(exc)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """The connection has ended."""
+        self.lost_by = exc
+        super().connection_lost(exc)
+
+    def _head_fits(self, more: int) -> bool:
+        self._head_bytes += more
+        if self._head_bytes <= LONGEST_HEAD:
+            return True
+        self.set_exception(HeadTooLongError(message=f"the head is longer than {LONGEST_HEAD} bytes"))
+        self._refuse()
+        return False
+
+    def _closing(self) -> bool:
+        return self.transport is None or self.transport.is_closing()
+
+    def _refuse(self) -> None:
+        self.force_close()
+        if self.transport is not None:
+            self.transport.close()
+
+
+class WireResponse(ClientResponse):
+    """One answer. `address` is the peer that was really dialled."""
+
+    address: str = ""
+    wire: WireProtocol
+
+    async def start(self, connection: Connection) -> WireResponse:
+        """Waits for the head."""
+        protocol = cast("WireProtocol", connection.protocol)
+        self.wire = protocol
+        if connection.transport is not None:
+            peer = connection.transport.get_extra_info("peername")
+            self.address = str(peer[0]) if peer else ""
+        try:
+            await super().start(connection)
+        except (ClientOSError, ServerDisconnectedError) as error:
+            if protocol.requests > 1:
+                raise
+            raise FreshConnectionLostError(str(error) or "the server closed the connection") from error
+        return self
+
+
+class WireConnector(TCPConnector):
+    """A pool of such connections."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._factory = cast("functools.partial[ResponseHandler]", functools.partial(WireProtocol, loop=self._loop))
