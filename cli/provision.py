@@ -19,12 +19,12 @@ def provision(config: Config, *, bucket: bool = True) -> None:
 
 
 async def _provision(config: Config, bucket: bool) -> None:
-    from kernel.log import topics  # noqa: PLC0415
+    from kernel.log.provisioning import provision as provision_streams  # noqa: PLC0415
     from kernel.resources import Resources  # noqa: PLC0415
 
     resources = await Resources.open(config)
     try:
-        await topics.provision(resources.redis, config)
+        await provision_streams(resources.redis, config)
         if bucket:
             await resources.objects.ensure_bucket()
     finally:

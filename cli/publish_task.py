@@ -78,9 +78,12 @@ def _read(file: Path) -> str:
 def _parsed(text: str) -> list[DownloadTask]:
     try:
         values = json.loads(text) if text.lstrip().startswith("[") else [json.loads(line) for line in _lines(text)]
-        return [ParseDict(value, DownloadTask()) for value in values]
-    except (ValueError, ParseError) as error:
+        tasks = [ParseDict(value, DownloadTask()) for value in values]
+    except (ValueError, TypeError, ParseError) as error:
         raise CommandError(f"these are no tasks in ProtoJSON: {error}", USAGE) from error
+    if not tasks:
+        raise CommandError("there is no task in the input", USAGE)
+    return tasks
 
 
 def _lines(text: str) -> list[str]:

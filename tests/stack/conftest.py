@@ -1,0 +1,84 @@
+"""The command line as people run it: a process of its own, and a platform for it to talk to."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from cli.demo.site_thread import SiteThread
+from cli.local import LocalPlatform
+from cli.sample_site import SampleSite
+
+ENVIRON = {
+    "FETCHBOX_FETCHER_ALLOW_NETWORKS": "127.0.0.0/8",
+    "WORKER_BACKOFF_BASE": "20ms",
+    "WORKER_BACKOFF_MAX": "50ms",
+    "OBSERVABILITY_METRICS_PORT": "0",
+}
+
+
+@dataclass
+class CommandLine:
+    """Runs `fetchbox`; the environment holds nothing that would lead it elsewhere."""
+
+    directory: Path
+    environ: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The environment of a run."""
+        plain = {
+            name: value for name, value in os.environ.items() if not name.startswith(("FETCHBOX", "REDIS", "WORKER"))
+        }
+        return plain | {"COLUMNS": "200"} | self.environ
+
+    def argv(self, *args: str) -> list[str]:
+        """The command as an argument list."""
+        return [sys.executable, "-P", "-m", "cli.main", *args]
+
+    def run(
+        self, *args: str, stdin: str = "", environ: Mapping[str, str] | None = None
+    ) -> "subprocess.CompletedProcess[str]":
+        """Runs it to its end; stdout and stderr are pipes."""
+        return subprocess.run(
+            self.argv(*args),
+            input=stdin,
+            cwd=self.directory,
+            env={**self.environment, **(environ or {})},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+
+@pytest.fixture
+def cli(tmp_path: Path) -> CommandLine:
+    """The command line in an empty directory."""
+    return CommandLine(tmp_path)
+
+
+@pytest.fixture(scope="session")
+def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalPlatform]:
+    """A whole platform on free ports, with every role as a process."""
+    with LocalPlatform(tmp_path_factory.mktemp("platform"), any_ports=True, environ=ENVIRON) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def web() -> Iterator[SampleSite]:
+    """The sample site, beside commands that block."""
+    with SiteThread() as site:
+        yield site
+
+
+@pytest.fixture
+def connected(cli: CommandLine, platform: LocalPlatform) -> CommandLine:
+    """The command line, led to the platform by the environment."""
+    platform.mend()
+    cli.environ |= platform.environ
+    return cli

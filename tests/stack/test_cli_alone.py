@@ -1,0 +1,290 @@
+"""The command line without a platform: wrong usage, no server, configuration, and what it prints where."""
+
+import io
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer.main
+
+from cli.main import app, main
+from fetchbox.jobs.jobs_pb2 import DownloadTask
+from tests.stack.conftest import CommandLine
+
+Run = Callable[..., tuple[int, str, str]]
+NO_SERVER = {f"FETCHBOX_{service}": "127.0.0.1:9" for service in ("INGEST", "OPERATOR", "WORKER", "GATEWAY")}
+CALLS = [
+    ("submit", "manifest.json"),
+    ("submit", "manifest.json", "--rest"),
+    ("submit", "manifest.json", "--watch"),
+    ("jobs", "get", "a"),
+    ("jobs", "list"),
+    ("jobs", "logs", "a"),
+    ("jobs", "cancel", "a"),
+    ("jobs", "watch", "a"),
+    ("jobs", "export"),
+    ("dlq", "list"),
+    ("dlq", "replay", "0:1-1"),
+    ("dlq", "purge", "0:1-1", "--yes"),
+    ("streams", "list"),
+    ("health",),
+    ("worker", "status"),
+    ("worker", "pause"),
+]
+
+
+def _commands(group: Any, path: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], Any]]:
+    found = []
+    for name, one in group.commands.items():
+        found += _commands(one, (*path, name)) if hasattr(one, "commands") else [((*path, name), one)]
+    return found
+
+
+COMMANDS = _commands(typer.main.get_command(app))
+
+
+@pytest.mark.parametrize(("path", "one"), COMMANDS, ids=[" ".join(path) for path, _ in COMMANDS])
+def test_every_command_teaches_with_an_example_and_has_json(path: tuple[str, ...], one: Any) -> None:
+    assert f"fetchbox {path[0]}" in one.help or "fetchbox --" in one.help, "an example in the help"
+    assert any("--json" in option.opts for option in one.params)
+    assert all(option.help for option in one.params), "every option is explained"
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Run:
+    """Runs a command in this process, which is quicker than in one of its own: exit code, stdout, stderr."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def run(*args: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["fetchbox", *args])
+        with pytest.raises(SystemExit) as end:
+            main()
+        seen = capfd.readouterr()
+        return int(end.value.code or 0), seen.out, seen.err
+
+    return run
+
+
+@pytest.mark.parametrize("call", CALLS, ids=" ".join)
+def test_without_a_server_it_says_what_to_do_next(
+    here: Run, call: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "manifest.json").write_text("{}")
+    for name, value in NO_SERVER.items():
+        monkeypatch.setenv(name, value)
+    code, stdout, stderr = here(*call, "--json")
+    assert (code, stdout) == (4, "")
+    error = json.loads(stderr)["error"]
+    assert "127.0.0.1:9" in error["message"]
+    assert "fetchbox up" in error["hint"]
+
+
+def test_a_failed_submit_names_the_key_to_repeat_it_with(cli: CommandLine) -> None:
+    run = cli.run("submit", "-", "--idempotency-key", "crawl-17", stdin="{}", environ=NO_SERVER)
+    assert run.returncode == 4
+    assert "--idempotency-key crawl-17" in run.stderr
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (("submit", "missing.json"), "cannot read missing.json"),
+        (("submit",), "Missing argument"),
+        (("submit", "x", "--nonsense"), "No such option"),
+        (("nonsense",), "No such command"),
+        (("jobs", "list", "--limit", "0"), "x>=1"),
+        (("dlq", "replay"), "positions"),
+        (("dlq", "replay", "0:1-1", "--job", "a"), "positions"),
+        (("dlq", "purge", "--older-than", "soon", "--yes"), "'soon' is no age"),
+        (("dlq", "purge", "0:1-1"), "--yes"),
+        (("publish-task",), "--url"),
+        (("publish-task", "--url", "http://a/", "--header", "nocolon"), "name: value"),
+        (("publish-task", "missing.json"), "cannot read missing.json"),
+        (("serve", "--role=nonsense"), "nonsense"),
+        (("--gateway", "ftp://x", "submit", "/dev/null", "--rest"), "http(s)"),
+        (("--ca-file", "missing.pem", "jobs", "list"), "cannot read missing.pem"),
+    ],
+)
+def test_wrong_usage_ends_with_2(here: Run, call: tuple[str, ...], words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+    code, stdout, stderr = here(*call)
+    assert (code, stdout) == (2, "")
+    assert words in re.sub(r"\s+", " ", stderr)
+
+
+@pytest.mark.req("R002-cli.03")
+def test_a_missing_configuration_file_means_defaults(cli: CommandLine) -> None:
+    shown = cli.run("config", "show", "missing.toml", "--json")
+    assert shown.returncode == 0
+    assert json.loads(shown.stdout) == json.loads(cli.run("config", "show", "--json").stdout)
+
+
+@pytest.mark.req("R002-cli.02", "R002-cli.04", "R002-cli.05")
+@pytest.mark.parametrize(
+    "call", [("config", "check"), ("config", "show"), ("serve", "--role=worker", "--config"), ("up", "--config")]
+)
+def test_a_wrong_configuration_is_fatal_and_names_the_keys(cli: CommandLine, call: tuple[str, ...]) -> None:
+    (cli.directory / "bad.toml").write_text("[worker]\ncount = 0\nmax_retries = -1\n")
+    run = cli.run(*call, "bad.toml")
+    assert run.returncode == 2, run
+    assert "worker.count" in run.stderr
+    assert "worker.max_retries" in run.stderr
+    assert "Traceback" not in run.stderr
+
+
+def test_an_unknown_key_is_named(cli: CommandLine) -> None:
+    (cli.directory / "bad.yaml").write_text("worker: {counts: 3}\n")
+    run = cli.run("--config", "bad.yaml", "config", "check", "--json")
+    assert run.returncode == 2
+    assert json.loads(run.stderr)["error"]["violations"][0]["field"] == "worker.counts"
+
+
+@pytest.mark.req("R002-cli.06")
+def test_serve_ends_when_redis_is_not_there(cli: CommandLine) -> None:
+    run = cli.run("serve", "--role=operator", environ={"REDIS_ADDR": "127.0.0.1:9", "OBSERVABILITY_METRICS_PORT": "0"})
+    assert run.returncode == 4, run
+    assert "127.0.0.1:9" in run.stderr
+    assert "Traceback" not in run.stderr
+
+
+def test_config_show_keeps_secrets(cli: CommandLine) -> None:
+    (cli.directory / "secret.toml").write_text(
+        """
+[redis]
+password = "s3cret-1"
+[object_store]
+access_key_id = "AK"
+secret_access_key = "s3cret-2"
+[security]
+operator_tokens = ["s3cret-3"]
+tenant_tokens = { "s3cret-4" = "acme" }
+[proxies.eu]
+urls = ["http://user:s3cret-5@proxy:3128"]
+[job_types.gallery]
+default_headers = { "Authorization" = "Bearer s3cret-6", "Accept" = "image/*" }
+[job_types.gallery.options]
+max_parallel_downloads = 8
+"""
+    )
+    for as_json in ((), ("--json",)):
+        run = cli.run("config", "show", "secret.toml", *as_json)
+        assert run.returncode == 0, run.stderr
+        assert "s3cret" not in run.stdout
+        assert all(kept in run.stdout for kept in ("acme", "proxy:3128", "image/*", "AK", "max_parallel_downloads"))
+
+
+def test_publish_task_shows_the_bytes_that_it_would_send(cli: CommandLine) -> None:
+    run = cli.run(
+        *(
+            "publish-task",
+            "--dry-run",
+            "--json",
+            "--job-id",
+            "a",
+            "--url",
+            "http://x/",
+            "--header",
+            "Referer: http://y/",
+        ),
+        *(
+            "--resources-total",
+            "3",
+            "--resource-index",
+            "2",
+            "--resource-id",
+            "r",
+            "--tenant",
+            "t",
+            "--checksum",
+            "md5:0",
+        ),
+    )
+    shown = json.loads(run.stdout)
+    assert shown["stream"] == "fetchbox.jobs.tasks:3"
+    task = DownloadTask.FromString(bytes.fromhex(shown["payload"]))
+    assert (task.job_id, task.url, task.resources_total, task.resource_index) == ("a", "http://x/", 3, 2)
+    assert (task.headers[0].name, task.headers[0].value) == ("referer", "http://y/")
+    assert (task.resource_id, task.tenant, task.attributes.checksum_hint) == ("r", "t", "md5:0")
+
+
+@pytest.mark.parametrize("text", ['[{"job_id": "a"}, {"job_id": "b"}]', '{"job_id": "a"}\n\n{"job_id": "b"}\n'])
+def test_publish_task_reads_many_tasks(cli: CommandLine, text: str) -> None:
+    run = cli.run("publish-task", "-", "--dry-run", "--json", stdin=text)
+    assert [json.loads(line)["job"] for line in run.stdout.splitlines()] == ["a", "b"]
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"jobid": 1}', "[1]", "\x00", '{"job_id": 7}'])
+def test_publish_task_refuses_what_is_no_task(here: Run, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO(text))
+    monkeypatch.setenv("REDIS_ADDR", "127.0.0.1:9")
+    assert here("publish-task", "-")[0] == 2
+
+
+def test_a_reader_that_goes_away_is_no_error(cli: CommandLine) -> None:
+    """The writer of a broken pipe ends quietly, as others do."""
+    lines = "\n".join(json.dumps({"job_id": f"job-{n}"}) for n in range(5000))
+    (cli.directory / "tasks").write_text(lines)
+    with subprocess.Popen(
+        cli.argv("publish-task", "tasks", "--dry-run", "--json"),
+        cwd=cli.directory,
+        env=cli.environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.stderr is not None
+        assert process.stderr.read() == b""
+        assert process.wait(30) == 141
+
+
+def _in_terminal(cli: CommandLine, *args: str) -> str:
+    """What a person sees: the command with a terminal for all three streams."""
+    own, other = pty.openpty()
+    process = subprocess.Popen(
+        cli.argv(*args),
+        cwd=cli.directory,
+        env={**cli.environment, "TERM": "xterm"},
+        stdin=other,
+        stdout=other,
+        stderr=other,
+    )
+    os.close(other)
+    seen = b""
+    try:
+        while data := os.read(own, 65_536):
+            seen += data
+    except OSError:
+        pass  # the terminal ends with its last writer
+    process.wait(30)
+    os.close(own)
+    return seen.decode()
+
+
+def test_colours_in_a_terminal_and_plain_text_in_a_pipe(cli: CommandLine) -> None:
+    (cli.directory / "bad.toml").write_text("[worker]\ncount = 0\n")
+    assert "\x1b[" in _in_terminal(cli, "config", "check", "bad.toml")
+    assert "\x1b[" not in cli.run("config", "check", "bad.toml").stderr
+    cli.environ["NO_COLOR"] = "1"
+    assert "\x1b[1;31m" not in _in_terminal(cli, "config", "check", "bad.toml")
+
+
+def test_what_runs_in_this_directory_is_found(cli: CommandLine, tmp_path: Path) -> None:
+    state = tmp_path / ".fetchbox" / "running.json"
+    state.parent.mkdir()
+    state.write_text(json.dumps({"pid": os.getpid(), "environ": {"FETCHBOX_GATEWAY_OPERATOR": "127.0.0.1:10"}}))
+    assert "127.0.0.1:10 " in cli.run("jobs", "list").stderr
+    assert "127.0.0.1:9 " in cli.run("jobs", "list", environ=NO_SERVER).stderr, "the environment wins"
+    state.write_text(json.dumps({"pid": 2**22 + 1, "environ": {"FETCHBOX_GATEWAY_OPERATOR": "127.0.0.1:10"}}))
+    assert "127.0.0.1:10 " not in cli.run("jobs", "list").stderr, "it has ended"
+    state.write_text("{")
+    assert cli.run("jobs", "list").returncode == 4
