@@ -1,0 +1,1 @@
+"""REST and Server-Sent Events over gRPC, driven by descriptors alone."""

@@ -1,0 +1,142 @@
+"""Request bodies: how much is read, how long that may take, and how they are encoded.
+
+A body that is bound to a `google.api.HttpBody` is passed on as it came, its coding too where the RPC asks for that
+header. Every other body is JSON: decoded here, and the limit holds for what comes out.
+"""
+
+import asyncio
+import re
+import zlib
+
+import zstandard
+from aiohttp import web
+from aiohttp.web_exceptions import HTTPException
+
+from fetchbox.errors.v1 import errors_pb2
+from gateway.binding import Binding
+from gateway.routes import Route
+from kernel.errors import FetchboxError, invalid
+
+CODINGS = "gzip, zstd"
+"""What JSON bodies may be encoded with (`Accept-Encoding` of a 415, RFC 9110 section 12.5.3)."""
+
+SILENCE = 20.0
+"""The longest pause within a body, in seconds."""
+PATIENCE = 300.0
+"""The longest time for a whole body, in seconds."""
+
+_MEDIA_TYPE = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+/[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_CHARSET = re.compile(r";\s*charset\s*=\s*\"?([^\";\s]*)", re.IGNORECASE)
+_WINDOW = 8 << 20
+
+
+class SlowBodyError(Exception):
+    """A body that did not come in time; the connection is of no more use."""
+
+
+async def read(request: web.BaseRequest, route: Route, binding: Binding, limit: int) -> bytes:
+    """The body for the route's binding, at most `limit` bytes; raises `FetchboxError`."""
+    if not request.can_read_body:
+        return b""
+    if not route.body:
+        raise invalid(f"{route.label} takes no body")
+    if not binding.takes_bytes:
+        _require_json(request)
+    await _answer_expectation(request)
+    body = await _read_all(request, limit)
+    coding = request.headers.get("Content-Encoding", "").strip().lower()
+    if coding in ("", "identity") or (binding.takes_bytes and "content-encoding" in route.rest.request_headers):
+        return body
+    return decode(body, coding, limit)
+
+
+def content_type(request: web.BaseRequest) -> str:
+    """The header as it came."""
+    return request.headers.get("Content-Type", "")
+
+
+def _require_json(request: web.BaseRequest) -> None:
+    """Any other type is refused: what the client meant is not ours to guess."""
+    value = content_type(request)
+    media = value.partition(";")[0].strip().lower()
+    if media and not (media == "application/json" or (media.endswith("+json") and _MEDIA_TYPE.fullmatch(media))):
+        raise _unsupported(f"a body of type {media!r} is not read here: send application/json")
+    charset = _CHARSET.search(value)
+    if charset is not None and charset[1].lower() not in ("utf-8", "utf8", "us-ascii"):
+        raise _unsupported(f"the charset {charset[1]!r} is not read here: JSON is UTF-8")
+
+
+async def _answer_expectation(request: web.BaseRequest) -> None:
+    if request.headers.get("Expect", "").lower() == "100-continue":
+        await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        request.writer.output_size = 0
+
+
+async def _read_all(request: web.BaseRequest, limit: int) -> bytes:
+    if (request.content_length or 0) > limit:
+        raise _too_large(limit)
+    chunks: list[bytes] = []
+    size = 0
+    try:
+        async with asyncio.timeout(PATIENCE) as whole:
+            while True:
+                async with asyncio.timeout(SILENCE):
+                    chunk = await request.content.readany()
+                if not chunk:
+                    break
+                size += len(chunk)
+                if size > limit:
+                    raise _too_large(limit)
+                chunks.append(chunk)
+    except TimeoutError:
+        seconds = PATIENCE if whole.expired() else SILENCE
+        raise SlowBodyError(f"the body did not come within {seconds:g} s") from None
+    except (web.RequestPayloadError, HTTPException):
+        raise invalid("the body is malformed or ends early") from None
+    return b"".join(chunks)
+
+
+def decode(body: bytes, coding: str, limit: int) -> bytes:
+    """The decoded body; raises `FetchboxError` for an unknown coding, corrupt bytes, or more than `limit` bytes."""
+    if coding in ("gzip", "x-gzip"):
+        decoded = _gunzip(body, limit)
+    elif coding == "zstd":
+        decoded = _unzstd(body, limit)
+    else:
+        raise _unsupported(f"the content coding {coding!r} is not read here: send {CODINGS} or none")
+    if len(decoded) > limit:
+        raise _too_large(limit)
+    return decoded
+
+
+def _gunzip(body: bytes, limit: int) -> bytes:
+    """All members of the file (RFC 1952 section 2.2), and no more than one byte over the limit."""
+    decoded = b""
+    rest = body
+    while rest and len(decoded) <= limit:
+        member = zlib.decompressobj(wbits=31)
+        try:
+            decoded += member.decompress(rest, limit + 1 - len(decoded))
+        except zlib.error:
+            raise invalid("the body is no valid gzip") from None
+        if not member.eof and len(decoded) <= limit:
+            raise invalid("the gzip body ends early")
+        rest = member.unused_data
+    return decoded
+
+
+def _unzstd(body: bytes, limit: int) -> bytes:
+    reader = zstandard.ZstdDecompressor(max_window_size=_WINDOW).stream_reader(body, read_across_frames=True)
+    try:
+        decoded: bytes = reader.read(limit + 1)
+    except zstandard.ZstdError:
+        raise invalid("the body is no valid zstd") from None
+    return decoded
+
+
+def _too_large(limit: int) -> FetchboxError:
+    return FetchboxError(errors_pb2.REASON_PAYLOAD_TOO_LARGE, f"the body is larger than {limit} bytes")
+
+
+def _unsupported(message: str) -> FetchboxError:
+    return FetchboxError(errors_pb2.REASON_UNSUPPORTED_MEDIA_TYPE, message)

@@ -1,0 +1,47 @@
+"""The composition root of the gateway: the only place of it that reads the configuration.
+
+Which services are served follows from the configuration's own message: a field `ingest` of `fetchbox.config.v1.Gateway`
+is the address of the services in `fetchbox/ingest/v1/ingest_service.proto`. Their routes come from their descriptors.
+"""
+
+from importlib import import_module
+
+from google.protobuf import descriptor_pool
+from google.protobuf.descriptor import FieldDescriptor, ServiceDescriptor
+
+from fetchbox.config.v1 import config_pb2
+from gateway.codec import Codec
+from gateway.endpoint import endpoints
+from gateway.errors import ErrorPrinter
+from gateway.handler import Handler, Limits
+from gateway.server import HttpServer
+from gateway.upstream import Upstream
+from kernel.config import seconds
+from kernel.service import Service
+
+
+async def build(config: config_pb2.Config, resources: object = None) -> Service:  # noqa: ARG001 - every service is built alike; this one holds nothing
+    """The service; raises `RouteError` when the routes of the protos contradict each other."""
+    tls = config.security.tls
+    services: dict[ServiceDescriptor, Upstream] = {}
+    for name in upstream_names():
+        upstream = Upstream(getattr(config.gateway, name), tls)
+        services.update(dict.fromkeys(_services(name), upstream))
+    codec = Codec(descriptor_pool.Default())
+    limits = Limits(config.gateway.max_request_bytes, seconds(config.gateway.sse_heartbeat))
+    handler = Handler(endpoints(services, codec), ErrorPrinter(codec), limits)
+    return Service("gateway", [HttpServer(config.gateway.listen, handler, set(services.values()), tls)])
+
+
+def upstream_names() -> list[str]:
+    """`ingest`, `worker`, `operator`: the packages that the configuration has an address for."""
+    return [
+        field.name
+        for field in config_pb2.Gateway.DESCRIPTOR.fields
+        if field.type == FieldDescriptor.TYPE_STRING and field.name != "listen"
+    ]
+
+
+def _services(name: str) -> list[ServiceDescriptor]:
+    module = import_module(f"fetchbox.{name}.v1.{name}_service_pb2")
+    return list(module.DESCRIPTOR.services_by_name.values())

@@ -1,0 +1,74 @@
+"""JSON to and from messages: the one door to the readers and writers.
+
+Faster than `google.protobuf.json_format`, and stricter; a property test shows that both agree on what is valid.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message import Message
+
+from gateway import document
+from gateway.message_types import Types
+from gateway.mismatch import InexactError, MismatchError
+from gateway.reader import Readers, takes_null
+from gateway.writer import Writers
+
+Parse = Callable[[Message, bytes], None]
+"""Fills a message (first) from JSON text (second)."""
+
+
+class Codec:
+    """Reads and writes the JSON of all messages in one descriptor pool."""
+
+    def __init__(self, pool: DescriptorPool) -> None:
+        self.types = Types(pool)
+        self.readers = Readers(self.types)
+        self.writers = Writers(self.types)
+        self._sparse = Writers(self.types, zeros=False)
+
+    def parser(self, descriptor: Descriptor) -> Parse:
+        """Fills an empty message of this type from a JSON document.
+
+        Raises `MismatchError`, whose path names the place.
+        """
+        read = self.readers.of(descriptor)
+        return _parser(lambda message, value: read(message, value, 0), self.readers.member(descriptor))
+
+    def field_parser(self, field: FieldDescriptor) -> Parse:
+        """Fills one field, empty so far, from a JSON document of its own."""
+        store, nullable = self.readers.field(field), takes_null(field)
+
+        def put(message: Message, value: Any) -> None:
+            if value is None and not nullable:
+                return
+            try:
+                store(message, value, 0)
+            except MismatchError as error:
+                raise error.at(field.name) from None
+
+        return _parser(put, self.readers.field_member(field), clear=field.name)
+
+    def dumps(self, message: Message) -> bytes:
+        """The JSON document of a message, zero values printed; raises `MismatchError` where it has none."""
+        return orjson.dumps(self.value(message))
+
+    def value(self, message: Message, *, zeros: bool = True) -> Any:
+        """The same as a value for `orjson.dumps`."""
+        writers = self.writers if zeros else self._sparse
+        descriptor: Any = message.DESCRIPTOR  # typed as one of two classes, which are one at run time
+        return writers.of(descriptor)(message)
+
+
+def _parser(put: Callable[[Any, Any], None], member: document.Member | None, clear: str = "") -> Parse:
+    def parse(message: Message, body: bytes) -> None:
+        try:
+            put(message, document.load(body, member))
+        except InexactError:
+            message.ClearField(clear) if clear else message.Clear()
+            put(message, document.load(body, member, exact=True))
+
+    return parse

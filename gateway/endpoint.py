@@ -1,0 +1,55 @@
+"""Everything that one route needs to serve a request, compiled when the gateway starts."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from google.protobuf.descriptor import ServiceDescriptor
+
+from gateway import accept
+from gateway.answer import JSON, Printer
+from gateway.binding import Binding
+from gateway.codec import Codec
+from gateway.framing import EVENT_STREAM, NDJSON, ArrayFraming, ByteFraming, EventFraming, Framing, LineFraming
+from gateway.routes import Route, RouteError, routes_of
+from gateway.upstream import Upstream
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """One route with what reads its requests, calls its RPC and prints its answers."""
+
+    route: Route
+    binding: Binding
+    printer: Printer
+    upstream: Upstream
+    events: EventFraming | None
+
+    @property
+    def streams(self) -> bool:
+        """Whether the answer is a stream."""
+        return self.events is not None
+
+    def framing(self, accepted: str) -> Framing:
+        """The way to write the stream that the `Accept` header wants most; JSON lines where it wants none of ours."""
+        if self.printer.is_bytes:
+            return ByteFraming(self.printer)
+        media = accept.best(accepted, (NDJSON, EVENT_STREAM, JSON))
+        if media == EVENT_STREAM and self.events is not None:
+            return self.events
+        return ArrayFraming(self.printer) if media == JSON else LineFraming(self.printer)
+
+
+def endpoints(services: Mapping[ServiceDescriptor, Upstream], codec: Codec) -> Iterator[Endpoint]:
+    """The endpoints of all services; raises `RouteError` for rules that cannot be served."""
+    for service, upstream in services.items():
+        for route in _servable(routes_of(service)):
+            printer = Printer(route, codec)
+            events = EventFraming(route, printer, codec) if route.method.server_streaming else None
+            yield Endpoint(route, Binding(route, codec), printer, upstream, events)
+
+
+def _servable(routes: Iterable[Route]) -> Iterator[Route]:
+    for route in routes:
+        if route.method.client_streaming:
+            raise RouteError(f"{route.method.full_name}: streams of requests have no place in REST")
+        yield route

@@ -1,0 +1,155 @@
+"""How the messages of a stream stand on the wire: Server-Sent Events, JSON lines, a JSON array, or plain bytes."""
+
+import re
+from collections.abc import Callable
+
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import Message
+
+from fetchbox.gateway.v1 import options_pb2
+from gateway.answer import JSON, AnswerError, Printer, dumps
+from gateway.codec import Codec
+from gateway.routes import Route
+
+EVENT_STREAM = "text/event-stream"
+NDJSON = "application/x-ndjson"
+
+_LINE_END = re.compile(rb"\r\n|\r|\n")
+_UNSAFE = re.compile(r"[\x00\r\n]")
+
+
+class Framing:
+    """One way to write a stream. `begin` comes before the first message, `end` after the last of a whole stream.
+
+    `idle` is sent while there is nothing to tell; empty for nothing.
+    """
+
+    media = ""
+    begin = b""
+    end = b""
+    idle = b""
+
+    def content_type(self, first: Message | None) -> str:  # noqa: ARG002 - for those whose messages have types of their own
+        """The type of the answer; `first` is the first message, if it has come already."""
+        return self.media
+
+    def frame(self, message: Message) -> bytes:
+        """One message; raises `AnswerError` for one that cannot be written."""
+        raise NotImplementedError
+
+    def failure(self, status: bytes) -> bytes:
+        """What ends a stream that failed; `status` is the Status as JSON."""
+        raise NotImplementedError
+
+    def is_last(self, message: Message) -> bool:  # noqa: ARG002 - events have terminal ones, nothing else has
+        """Whether the stream ends after this message, whatever the upstream does."""
+        return False
+
+
+def _one_line(text: bytes) -> bytes:
+    """Raw JSON may hold line ends between its tokens; there they mean no more than a space."""
+    return _LINE_END.sub(b" ", text) if b"\n" in text or b"\r" in text else text
+
+
+class EventFraming(Framing):
+    """Server-Sent Events (WHATWG HTML, section 9.2), lined out by the option `sse` of the message."""
+
+    media = EVENT_STREAM
+    idle = b": heartbeat\n\n"
+
+    def __init__(self, route: Route, printer: Printer, codec: Codec) -> None:
+        output = route.method.output_type
+        option: options_pb2.ServerSentEvent = output.GetOptions().Extensions[options_pb2.sse]
+        self._terminal = frozenset(option.terminal_events)
+        self._id = option.id_field
+        self._event = option.event_field
+        self._print: Callable[[Message], bytes] = printer.json
+        if option.data_field:
+            self._print = _field_printer(output.fields_by_name[option.data_field], codec)
+
+    def frame(self, message: Message) -> bytes:
+        """`id:`, `event:` and `data:`; an empty field leaves its line out."""
+        return b"%b%bdata: %b\n\n" % (
+            self._line("id", self._id, message),
+            self._line("event", self._event, message),
+            _one_line(self._print(message)),
+        )
+
+    def _line(self, name: str, field: str, message: Message) -> bytes:
+        value = getattr(message, field) if field else ""
+        if not value:
+            return b""
+        text = str(value)
+        if _UNSAFE.search(text):
+            raise AnswerError(f"{field} cannot be the {name} of an event: it has a line end")
+        return f"{name}: {text}\n".encode()
+
+    def failure(self, status: bytes) -> bytes:
+        """`stream_error`: the stream broke. `error` is the job's own event and means that the job failed."""
+        return b"event: stream_error\ndata: %b\n\n" % status
+
+    def is_last(self, message: Message) -> bool:
+        """Whether it is a terminal event."""
+        return bool(self._event) and getattr(message, self._event) in self._terminal
+
+
+def _field_printer(field: FieldDescriptor, codec: Codec) -> Callable[[Message], bytes]:
+    value = codec.writers.field(field)
+    return lambda message: dumps(value, message)
+
+
+class LineFraming(Framing):
+    """One JSON document a line. A stream that failed ends with a line `{"error": Status}`."""
+
+    media = NDJSON
+
+    def __init__(self, printer: Printer) -> None:
+        self._printer = printer
+
+    def frame(self, message: Message) -> bytes:
+        """The line."""
+        return _one_line(self._printer.json(message)) + b"\n"
+
+    def failure(self, status: bytes) -> bytes:
+        """The last line."""
+        return b'{"error":%b}\n' % status
+
+
+class ArrayFraming(Framing):
+    """One JSON array, for clients that ask for `application/json`. A failure is its last element."""
+
+    media = JSON
+    begin = b"["
+    end = b"]"
+    idle = b" "
+
+    def __init__(self, printer: Printer) -> None:
+        self._printer = printer
+        self._comma = b""
+
+    def frame(self, message: Message) -> bytes:
+        """The element, with the comma before it."""
+        comma, self._comma = self._comma, b","
+        return comma + self._printer.json(message)
+
+    def failure(self, status: bytes) -> bytes:
+        """The last element, and the end of the array."""
+        return b'%b{"error":%b}]' % (self._comma, status)
+
+
+class ByteFraming(Framing):
+    """The bytes of streamed `google.api.HttpBody` messages, one after the other, with the content type of the first.
+
+    There is no place for a failure among the bytes: the connection is broken off.
+    """
+
+    def __init__(self, printer: Printer) -> None:
+        self._printer = printer
+
+    def content_type(self, first: Message | None) -> str:
+        """The type of the first message."""
+        return self._printer.print(first).content_type if first is not None else "application/octet-stream"
+
+    def frame(self, message: Message) -> bytes:
+        """The bytes."""
+        return self._printer.print(message).body

@@ -1,0 +1,241 @@
+"""One HTTP request, from its first byte to the answer: find the route, build the message, call the RPC, print.
+
+Whatever fails on the way becomes one form of answer (`gateway.errors`). Every answer has a request id; every request is
+logged and measured under the template of its route.
+"""
+
+import re
+import time
+import uuid
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+import grpc
+from aiohttp import web
+from opentelemetry.trace import SpanKind
+
+from fetchbox.errors.v1 import errors_pb2
+from gateway import body, errors, upstream
+from gateway.answer import AnswerError
+from gateway.endpoint import Endpoint
+from gateway.errors import ErrorPrinter, Failure
+from gateway.mismatch import MismatchError
+from gateway.routes import Match, Router
+from gateway.streams import Stream
+from kernel.errors import FetchboxError, invalid
+from kernel.telemetry import metrics, tracing
+from kernel.telemetry.logs import get_logger
+
+log = get_logger("gateway")
+
+REQUEST_ID = "X-Request-Id"
+
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
+_HOST = re.compile(r"(?:[A-Za-z0-9._~%-]+|\[[0-9A-Fa-f:.]+\])?(?::[0-9]{0,5})?")
+_SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What clients may cost. `body` is in bytes, `heartbeat` in seconds."""
+
+    body: int
+    heartbeat: float
+
+
+@dataclass(slots=True)
+class _Exchange:
+    """One request and what is known of it so far."""
+
+    request: web.BaseRequest
+    request_id: str
+    path: str
+    query: str
+    started: float = field(default_factory=time.monotonic)
+    label: str = "unmatched"
+
+    @property
+    def accept(self) -> str:
+        return self.request.headers.get("Accept", "")
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {REQUEST_ID: self.request_id, "X-Content-Type-Options": "nosniff"}
+
+
+class Handler:
+    """Serves the requests for a set of endpoints."""
+
+    def __init__(self, endpoints: Iterable[Endpoint], printer: ErrorPrinter, limits: Limits) -> None:
+        self._endpoints = {id(endpoint.route): endpoint for endpoint in endpoints}
+        self._router = Router(endpoint.route for endpoint in self._endpoints.values())
+        self._printer = printer
+        self._limits = limits
+        self._streams: set[Stream] = set()
+        self.draining = False
+
+    async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
+        """The answer; never raises but for cancellation."""
+        exchange = _exchange(request)
+        try:
+            response = await self._respond(exchange)
+        except body.SlowBodyError as error:
+            response = self.failed(exchange, _slow(error))
+            response.force_close()
+        except Exception as error:  # noqa: BLE001 - every failure becomes an answer
+            _report(error, exchange)
+            response = self.failed(exchange, errors.of_error(error))
+        if self.draining:
+            response.force_close()
+        _account(exchange, response)
+        return response
+
+    def stop_streams(self) -> None:
+        """Ends every stream; their clients may come back elsewhere."""
+        for stream in tuple(self._streams):
+            stream.stop()
+
+    def refuse(self, request: web.BaseRequest) -> web.Response:
+        """The answer to bytes that are no HTTP."""
+        failure = errors.of_error(invalid("this is no valid HTTP request, or its header is too large"))
+        response = self.failed(_exchange(request), failure)
+        response.force_close()
+        return response
+
+    def failed(self, exchange: _Exchange, failure: Failure) -> web.Response:
+        """The answer of a failure."""
+        content_type, text = self._printer.print(failure, exchange.accept)
+        headers = {**exchange.headers, **failure.headers, errors.ERROR_HEADER: failure.word}
+        headers["Content-Type"] = content_type
+        response = web.Response(status=failure.http_status, body=text, headers=headers)
+        if exchange.request.can_read_body and not exchange.request.content.is_eof():
+            response.force_close()  # the rest of the body is not worth reading
+        return response
+
+    async def _respond(self, exchange: _Exchange) -> web.StreamResponse:
+        request = exchange.request
+        _check_headers(request)
+        match = self._match(request.method, exchange.path)
+        if match is None:
+            return self._unmatched(exchange)
+        exchange.label = match.route.pattern
+        endpoint = self._endpoints[id(match.route)]
+        parent = request.headers.get("traceparent", "")
+        with tracing.span(match.route.label, parent, kind=SpanKind.SERVER):
+            serve = self._stream if endpoint.streams else self._unary
+            return await serve(exchange, endpoint, match)
+
+    def _match(self, http_method: str, path: str) -> Match | None:
+        """HEAD is served as GET without a body where it has no route of its own, streams aside."""
+        found = self._router.match(http_method, path)
+        if found is None and http_method == "HEAD":
+            found = self._router.match("GET", path)
+            if found is not None and found.route.method.server_streaming:
+                return None
+        return found
+
+    def _unmatched(self, exchange: _Exchange) -> web.Response:
+        method = exchange.request.method
+        if method == "OPTIONS" and exchange.path == "*":
+            return web.Response(status=204, headers=exchange.headers)
+        allowed = self._router.allowed(exchange.path)
+        if not allowed:
+            return self.failed(exchange, errors.not_found(exchange.path))
+        if method == "OPTIONS":
+            return web.Response(status=204, headers={**exchange.headers, "Allow": ", ".join([*allowed, "OPTIONS"])})
+        return self.failed(exchange, errors.not_allowed(method, allowed))
+
+    async def _unary(self, exchange: _Exchange, endpoint: Endpoint, match: Match) -> web.Response:
+        request, route = exchange.request, endpoint.route
+        text = await body.read(request, route, endpoint.binding, self._limits.body)
+        message, _ = endpoint.binding.build(match, exchange.query, text, body.content_type(request))
+        metadata = upstream.metadata(request.headers, route.rest, exchange.request_id, tracing.traceparent())
+        timeout = upstream.deadline(request.headers, upstream.DEADLINE)
+        raw = await endpoint.upstream.call(route.rpc, message.SerializeToString(), metadata, timeout)
+        answer = endpoint.printer.print(endpoint.printer.parse(raw))
+        headers = {**exchange.headers, "Content-Type": answer.content_type, "Cache-Control": "no-store"}
+        return web.Response(status=route.rest.success_status or 200, body=answer.body, headers=headers)
+
+    async def _stream(self, exchange: _Exchange, endpoint: Endpoint, match: Match) -> web.StreamResponse:
+        request, route = exchange.request, endpoint.route
+        framing = endpoint.framing(exchange.accept)
+        text = await body.read(request, route, endpoint.binding, self._limits.body)
+        cursor = request.headers.get("Last-Event-ID", "") if framing is endpoint.events else ""
+        message, resumes = endpoint.binding.build(match, exchange.query, text, body.content_type(request), cursor)
+        metadata = upstream.metadata(request.headers, route.rest, exchange.request_id, tracing.traceparent())
+        timeout = upstream.deadline(request.headers, None)
+        call = endpoint.upstream.open(route.rpc, message.SerializeToString(), metadata, timeout)
+        stream = Stream(request, call, endpoint.printer, framing, self._printer, self._limits.heartbeat)
+        self._streams.add(stream)
+        metrics.GATEWAY_STREAMS.inc()
+        try:
+            return await stream.serve(exchange.headers, resumes=resumes)
+        finally:
+            metrics.GATEWAY_STREAMS.dec()
+            self._streams.discard(stream)
+
+
+def _exchange(request: web.BaseRequest) -> _Exchange:
+    given = request.headers.get(REQUEST_ID, "")
+    request_id = given if _REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
+    target = request.raw_path
+    if not target.startswith("/") and "://" in target:  # absolute form (RFC 9112 section 3.2.2)
+        parts = urlsplit(target)
+        return _Exchange(request, request_id, parts.path or "/", parts.query)
+    path, _, query = target.partition("#")[0].partition("?")
+    return _Exchange(request, request_id, path, query)
+
+
+def _check_headers(request: web.BaseRequest) -> None:
+    """Refuses what a careful server must not guess about, and requests that a foreign web page has caused."""
+    headers = request.headers
+    hosts = headers.getall("Host", [])
+    if len(hosts) != 1 and (hosts or request.version >= (1, 1)):
+        raise invalid("a request has one Host header (RFC 9112 section 3.2)")
+    if hosts and not _HOST.fullmatch(hosts[0]):
+        raise invalid("the Host header is malformed")
+    if request.method not in _SAFE_METHODS and _is_foreign(request, hosts[0] if hosts else ""):
+        raise FetchboxError(errors_pb2.REASON_FORBIDDEN, "this request comes from a web page of another site")
+
+
+def _is_foreign(request: web.BaseRequest, host: str) -> bool:
+    """Browsers tell where a request comes from; other clients send neither header."""
+    site = request.headers.get("Sec-Fetch-Site", "")
+    if site:
+        return site not in ("same-origin", "none")
+    origin = request.headers.get("Origin", "")
+    return bool(origin) and urlsplit(origin).netloc.lower() != host.lower()
+
+
+def _slow(error: Exception) -> Failure:
+    failure = errors.of_error(invalid(str(error)))
+    return Failure(failure.status, 408, failure.word)
+
+
+def _report(error: Exception, exchange: _Exchange) -> None:
+    """What nobody expected is told with its stack; it never leaves the house."""
+    if isinstance(error, grpc.aio.AioRpcError | FetchboxError | MismatchError):
+        return
+    if isinstance(error, AnswerError):
+        log.error("unprintable_answer", error=str(error), path=exchange.label, request_id=exchange.request_id)
+    else:
+        log.exception("request_failed", error, path=exchange.label, request_id=exchange.request_id)  # noqa: LOG004, PLE1205 - our own logger, which takes the error itself
+
+
+def _account(exchange: _Exchange, response: web.StreamResponse) -> None:
+    seconds = time.monotonic() - exchange.started
+    method = exchange.request.method
+    metrics.GATEWAY_SECONDS.labels(exchange.label, _method_label(method), str(response.status)).observe(seconds)
+    log.info(
+        "request",
+        method=method,
+        path=exchange.path[:256],
+        status=response.status,
+        duration_ms=round(seconds * 1000, 3),
+        request_id=exchange.request_id,
+    )
+
+
+def _method_label(method: str) -> str:
+    return method if method in ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS") else metrics.OTHER

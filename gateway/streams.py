@@ -1,0 +1,153 @@
+"""Server streams: from the messages of a call to the frames of an answer, one at a time.
+
+The first message is awaited before the answer begins, so that a refusal is a real HTTP status; a stream that stays
+silent begins after `FIRST_MESSAGE` seconds. Messages are read only as fast as the client takes them, an idle event
+stream gets a heartbeat, a client that stalls is closed, and one that leaves cancels the call.
+"""
+
+import asyncio
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+import grpc
+import orjson
+from aiohttp import web
+from google.protobuf.message import Message
+
+from fetchbox.errors.v1 import errors_pb2
+from gateway import errors
+from gateway.answer import Printer
+from gateway.errors import ErrorPrinter, Failure
+from gateway.framing import ByteFraming, EventFraming, Framing
+from kernel.errors import FetchboxError
+from kernel.telemetry.logs import get_logger
+
+FIRST_MESSAGE = 2.0
+"""How long the headers wait for the first message, in seconds."""
+
+STALL = 30.0
+"""How long a client may take for what was written before it is closed, in seconds."""
+
+_WATCH = 5.0
+_HEADERS = {"Cache-Control": "no-store, no-transform", "X-Accel-Buffering": "no"}
+"""Nothing on the way may hold back, change or keep what comes."""
+
+log = get_logger("gateway.streams")
+
+_Call = Any  # grpc.aio has no public type for the call of a stream of bytes
+
+
+@dataclass(slots=True, eq=False)
+class Stream:
+    """One streaming answer. `heartbeat` and `stall` are in seconds."""
+
+    request: web.BaseRequest
+    call: _Call
+    printer: Printer
+    framing: Framing
+    error_printer: ErrorPrinter
+    heartbeat: float
+    stall: float = STALL
+    response: web.StreamResponse = field(default_factory=web.StreamResponse)
+    _stopped: bool = False
+    _writing_since: float = 0.0
+    _written_at: float = 0.0
+
+    async def serve(self, headers: dict[str, str], *, resumes: bool) -> web.StreamResponse:
+        """Answers the request; raises what the call raises before its first message."""
+        first = asyncio.ensure_future(self.call.read())
+        watch: asyncio.Task[None] | None = None
+        try:
+            done, _ = await asyncio.wait({first}, timeout=FIRST_MESSAGE)
+            if done and resumes and first.result() is grpc.aio.EOF and isinstance(self.framing, EventFraming):
+                return web.Response(status=204, headers=headers)  # WHATWG: the client is not to come again
+            message = self._parse(first.result()) if done else None
+            await self._begin(message, headers)
+            watch = asyncio.create_task(self._watch())
+            await self._run(message, first)
+        except ConnectionError:
+            log.debug("client_left")
+        finally:
+            for task in (first, watch):
+                if task is not None:
+                    task.cancel()
+            self.call.cancel()
+        return self.response
+
+    def stop(self) -> None:
+        """Ends the stream because the gateway goes away; the client may come back elsewhere."""
+        self._stopped = True
+        self.call.cancel()
+
+    def _parse(self, raw: Any) -> Message | None:
+        return None if raw is grpc.aio.EOF else self.printer.parse(raw)
+
+    async def _begin(self, first: Message | None, headers: dict[str, str]) -> None:
+        self.response.headers.update({**headers, **_HEADERS, "Content-Type": self.framing.content_type(first)})
+        await self.response.prepare(self.request)
+        if self.framing.begin:
+            await self._write(self.framing.begin)
+
+    async def _run(self, message: Message | None, first: "asyncio.Future[Any]") -> None:
+        try:
+            await self._copy(message, first)
+        except asyncio.CancelledError:
+            if not self._stopped or _is_cancelled():
+                raise
+            if not isinstance(self.framing, EventFraming):  # an EventSource resumes by itself, others must be told
+                await self._fail(errors.of_error(_going_away()))
+        except ConnectionError:
+            raise
+        except Exception as error:  # noqa: BLE001 - the status is sent already: every failure goes into the stream
+            await self._fail(errors.of_error(error))
+
+    async def _copy(self, message: Message | None, first: "asyncio.Future[Any]") -> None:
+        framing, read = self.framing, self.call.read
+        if message is None:
+            message = self._parse(await first)
+        while message is not None:
+            await self._write(framing.frame(message))
+            if framing.is_last(message):
+                break
+            message = self._parse(await read())
+        if framing.end:
+            await self._write(framing.end)
+
+    async def _fail(self, failure: Failure) -> None:
+        log.info("stream_failed", reason=failure.word)
+        if isinstance(self.framing, ByteFraming):
+            self._abort()
+        else:
+            await self._write(self.framing.failure(orjson.dumps(self.error_printer.value(failure))))
+
+    async def _write(self, data: bytes) -> None:
+        self._writing_since = time.monotonic()
+        await self.response.write(data)
+        self._written_at = time.monotonic()
+        self._writing_since = 0.0
+
+    async def _watch(self) -> None:
+        """Tells an idle client that the stream lives, and closes one that takes nothing."""
+        while True:
+            now = time.monotonic()
+            due = self._written_at + self.heartbeat
+            if self._writing_since and now - self._writing_since > self.stall:
+                self._abort()
+            elif now >= due and self.framing.idle and not self._writing_since:
+                await self._write(self.framing.idle)
+            await asyncio.sleep(min(_WATCH, self.stall, max(0.001, due - now) if now < due else self.heartbeat))
+
+    def _abort(self) -> None:
+        if self.request.transport is not None:
+            self.request.transport.abort()
+
+
+def _is_cancelled() -> bool:
+    """Whether the request's own task is being cancelled, and not only its call."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+def _going_away() -> FetchboxError:
+    return FetchboxError(errors_pb2.REASON_UNAVAILABLE, "the gateway is going away: ask again for the rest")

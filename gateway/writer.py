@@ -1,0 +1,157 @@
+"""Messages into JSON values, by writers compiled once per message type from its descriptor.
+
+ProtoJSON with the JSON names of the protos and zero values printed; fields with presence are left out while unset.
+A field with the option `raw_json` is spliced in, byte for byte; an empty one is `null`.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.message import DecodeError
+
+from gateway import scalars, wellknown
+from gateway.message_types import Types
+from gateway.mismatch import MismatchError
+from gateway.reader import ANY, is_raw, map_entry
+
+Put = Callable[[Any, dict[str, Any]], None]
+"""Puts one field of a message (first) into its JSON object (second)."""
+
+
+class Writers:
+    """The writers of all message types that were needed so far. `zeros` tells whether zero values are printed."""
+
+    def __init__(self, types: Types, *, zeros: bool = True) -> None:
+        self.zeros = zeros
+        self._types = types
+        self._writers: dict[str, wellknown.Write] = {}
+
+    def of(self, descriptor: Descriptor) -> wellknown.Write:
+        """The JSON value of a message of this type; raises `MismatchError` for one that has none."""
+        writer = self._writers.get(descriptor.full_name)
+        if writer is None:
+            form = wellknown.form(descriptor)
+            if form is not None:
+                writer = form[1]
+            elif descriptor.full_name == ANY:
+                writer = self._write_any
+            else:
+                writer = MessageWriter(descriptor, self)
+            self._writers[descriptor.full_name] = writer
+        return writer
+
+    def field(self, field: FieldDescriptor) -> Callable[[Any], Any]:
+        """The JSON value of one field out of its message."""
+        name = field.name
+        convert = self._convert_field(field)
+        if convert is None:
+            return lambda message: getattr(message, name)
+        return lambda message: convert(getattr(message, name))
+
+    def _convert_field(self, field: FieldDescriptor) -> scalars.Convert | None:
+        entry = map_entry(field)
+        if entry is not None:
+            return _map_writer(_key_writer(entry[0]), self._convert(entry[1]))
+        convert = self._convert(field)
+        return _list_writer(convert) if field.is_repeated else convert
+
+    def _convert(self, field: FieldDescriptor) -> scalars.Convert | None:
+        """What turns one value of the field into JSON; None where it is JSON already."""
+        if is_raw(field):
+            return _write_raw
+        if field.message_type is not None:
+            return self.of(field.message_type)
+        if field.enum_type is not None and field.enum_type.full_name == "google.protobuf.NullValue":
+            return lambda _value: None
+        return scalars.writer(field)
+
+    def _write_any(self, message: Any) -> dict[str, Any]:
+        if not message.type_url:
+            return {}
+        descriptor = self._types.find(message.type_url)
+        if descriptor is None:
+            raise MismatchError(f"is of the unknown type {message.type_url}")
+        try:
+            inner = self._types.cls(descriptor).FromString(message.value)
+        except DecodeError:
+            raise MismatchError(f"holds no valid {descriptor.full_name}") from None
+        value = self.of(descriptor)(inner)
+        if wellknown.form(descriptor) is None and descriptor.full_name != ANY:
+            return {"@type": message.type_url, **value}
+        return {"@type": message.type_url, "value": value}
+
+
+class MessageWriter:
+    """Writes the messages of one ordinary type. Its fields are compiled at the first use: types may be recursive."""
+
+    def __init__(self, descriptor: Descriptor, writers: Writers) -> None:
+        self._descriptor = descriptor
+        self._writers = writers
+        self._puts: list[Put] | None = None
+
+    def __call__(self, message: Any) -> dict[str, Any]:
+        """The JSON object of `message`."""
+        if self._puts is None:
+            self._puts = [_put(field, self._writers) for field in self._descriptor.fields]
+        found: dict[str, Any] = {}
+        for put in self._puts:
+            put(message, found)
+        return found
+
+
+def _put(field: FieldDescriptor, writers: Writers) -> Put:
+    name, key, value_of = field.name, field.json_name, writers.field(field)
+    if field.has_presence:
+
+        def put_present(message: Any, found: dict[str, Any]) -> None:
+            if message.HasField(name):
+                found[key] = value_of(message)
+
+        return put_present
+    if writers.zeros:
+
+        def put(message: Any, found: dict[str, Any]) -> None:
+            found[key] = value_of(message)
+
+        return put
+    return _put_unless_zero(name, key, value_of)
+
+
+def _put_unless_zero(name: str, key: str, value_of: Callable[[Any], Any]) -> Put:
+    def put(message: Any, found: dict[str, Any]) -> None:
+        value = getattr(message, name)
+        if value or (isinstance(value, float) and str(value) == "-0.0"):
+            found[key] = value_of(message)
+
+    return put
+
+
+def _list_writer(convert: scalars.Convert | None) -> scalars.Convert:
+    if convert is None:
+        return list
+    return lambda values: [convert(value) for value in values]
+
+
+def _map_writer(key: Callable[[Any], str], convert: scalars.Convert | None) -> scalars.Convert:
+    if convert is None:
+        return lambda values: {key(name): value for name, value in values.items()}
+    return lambda values: {key(name): convert(value) for name, value in values.items()}
+
+
+def _key_writer(field: FieldDescriptor) -> Callable[[Any], str]:
+    if field.cpp_type == FieldDescriptor.CPPTYPE_BOOL:
+        return lambda key: "true" if key else "false"
+    return str
+
+
+def _write_raw(value: bytes) -> orjson.Fragment | None:
+    """The text as it is, once it is known to be JSON: one bad value must not break the document around it."""
+    if not value:
+        return None
+    try:
+        orjson.loads(value)
+    except orjson.JSONDecodeError:
+        raise MismatchError("holds no valid JSON") from None
+    return orjson.Fragment(value)

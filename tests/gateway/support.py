@@ -1,0 +1,173 @@
+"""A gateway in front of a real gRPC service whose contract is written in the test: rules in, behaviour in, HTTP out."""
+
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import grpc
+from google.api import annotations_pb2, http_pb2
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf.message import Message
+
+from fetchbox.gateway.v1 import options_pb2
+from gateway.codec import Codec
+from gateway.endpoint import endpoints
+from gateway.errors import ErrorPrinter
+from gateway.handler import Handler, Limits
+from gateway.server import HttpServer
+from gateway.upstream import Upstream
+
+ROOT = Path(__file__).parents[2]
+SERVICE = "test.v1.TestService"
+
+
+def compile_protos(*files: Path) -> descriptor_pool.DescriptorPool:
+    """A pool of its own with these files and all their imports."""
+    arguments = ["--include_imports", "--descriptor_set_out=/dev/stdout"]
+    roots = [f"-I{folder}" for folder in (files[0].parent, ROOT / "proto", ROOT / "third_party")]
+    built = subprocess.run(
+        [sys.executable, "-m", "grpc_tools.protoc", *roots, *arguments, *(file.name for file in files)],
+        check=True,
+        stdout=subprocess.PIPE,
+    )
+    pool = descriptor_pool.DescriptorPool()
+    for proto in descriptor_pb2.FileDescriptorSet.FromString(built.stdout).file:
+        pool.Add(proto)
+    return pool
+
+
+@dataclass
+class Rule:
+    """One RPC of the test's service. `types` are full names, `rest` the arguments of the option."""
+
+    name: str
+    http: dict[str, Any]
+    types: tuple[str, str]
+    streams: bool = False
+    rest: dict[str, Any] = field(default_factory=dict)
+    client_streams: bool = False
+
+
+def add_service(pool: descriptor_pool.DescriptorPool, rules: list[Rule], file: str) -> Any:
+    """The descriptor of a service with these RPCs, added to the pool. `file` is where their types come from."""
+    proto = descriptor_pb2.FileDescriptorProto(name="test_service.proto", package="test.v1", syntax="proto3")
+    proto.dependency.append(file)
+    service = proto.service.add(name="TestService")
+    for rule in rules:
+        method = service.method.add(
+            name=rule.name,
+            input_type=f".{rule.types[0]}",
+            output_type=f".{rule.types[1]}",
+            server_streaming=rule.streams,
+            client_streaming=rule.client_streams,
+        )
+        method.options.Extensions[annotations_pb2.http].CopyFrom(http_pb2.HttpRule(**rule.http))
+        method.options.Extensions[options_pb2.rest].CopyFrom(options_pb2.Rest(**rule.rest))
+    pool.Add(proto)
+    return pool.FindServiceByName(SERVICE)
+
+
+@dataclass
+class Call:
+    """What the service saw."""
+
+    rpc: str
+    request: Any
+    metadata: dict[str, Any]
+    context: Any
+
+
+Unary = Callable[[Call], Awaitable[Message]]
+Streaming = Callable[[Call], AsyncIterator[Message]]
+
+
+class Behaviours(grpc.GenericRpcHandler):
+    """Serves the RPCs of a service by functions; remembers every call."""
+
+    def __init__(self, service: Any, functions: dict[str, Unary | Streaming]) -> None:
+        self._methods = {f"/{service.full_name}/{method.name}": method for method in service.methods}
+        self._functions = functions
+        self.calls: list[Call] = []
+
+    def service(self, details: Any) -> Any:
+        method = self._methods.get(details.method)
+        if method is None:
+            return None
+        request = message_factory.GetMessageClass(method.input_type).FromString
+        function: Any = self._functions.get(method.name, _empty(method))
+
+        async def unary(message: Any, context: Any) -> Message:
+            return await function(self._note(method, message, context))
+
+        async def streaming(message: Any, context: Any) -> AsyncIterator[Message]:
+            async for answer in function(self._note(method, message, context)):
+                yield answer
+
+        if method.server_streaming:
+            return grpc.unary_stream_rpc_method_handler(streaming, request, Message.SerializeToString)
+        return grpc.unary_unary_rpc_method_handler(unary, request, Message.SerializeToString)
+
+    def _note(self, method: Any, message: Any, context: Any) -> Call:
+        call = Call(method.name, message, dict(context.invocation_metadata() or ()), context)
+        self.calls.append(call)
+        return call
+
+
+def _empty(method: Any) -> Unary:
+    async def answer(_call: Call) -> Message:
+        return message_factory.GetMessageClass(method.output_type)()
+
+    return answer
+
+
+@dataclass
+class Gateway:
+    """A running gateway and the service behind it."""
+
+    url: str
+    port: int
+    server: HttpServer
+    behaviours: Behaviours
+    pool: descriptor_pool.DescriptorPool
+    grpc_server: grpc.aio.Server
+
+    @property
+    def calls(self) -> list[Call]:
+        return self.behaviours.calls
+
+    def new(self, name: str, **fields: Any) -> Any:
+        return message_factory.GetMessageClass(self.pool.FindMessageTypeByName(name))(**fields)
+
+
+@asynccontextmanager
+async def running(
+    pool: descriptor_pool.DescriptorPool,
+    service: Any,
+    functions: dict[str, Any],
+    *,
+    limits: Limits | None = None,
+    target: str = "",
+) -> AsyncIterator[Gateway]:
+    """A gateway on a free port in front of the service, or in front of `target`."""
+    behaviours = Behaviours(service, functions)
+    grpc_server = grpc.aio.server()
+    grpc_server.add_generic_rpc_handlers((behaviours,))
+    port = grpc_server.add_insecure_port("127.0.0.1:0")
+    await grpc_server.start()
+    upstream = Upstream(target or f"127.0.0.1:{port}")
+    codec = Codec(pool)
+    handler = Handler(
+        endpoints({service: upstream}, codec), ErrorPrinter(codec), limits or Limits(body=1 << 20, heartbeat=15.0)
+    )
+    server = HttpServer("127.0.0.1:0", handler, [upstream])
+    await server.start()
+    try:
+        url = f"http://127.0.0.1:{server.port}"
+        yield Gateway(url, server.port, server, behaviours, pool, grpc_server)
+    finally:
+        await server.stop()
+        await grpc_server.stop(None)
