@@ -116,3 +116,8 @@ def host_gate(host: str) -> str:
 def rate_limit(tenant: str) -> str:
     """String with an expiry: the submits of a tenant in this second."""
     return f"fetchbox:rate:{tenant}"
+
+
+def provisioned() -> str:
+    """Hash: `{topic}:partitions`, `{topic}:retention_ms` and `{topic}:max_bytes` of the provisioned topics."""
+    return "fetchbox:streams"
