@@ -9,8 +9,7 @@ from fetchbox.jobs.jobs_pb2 import LOG_LEVEL_INFO, DownloadTask, JobLog
 from kernel.clock import Clock
 from kernel.handlers import StoredObject
 from kernel.objects import ObjectStore, s3_uri
-from worker_svc.fetch import Fetcher
-from worker_svc.fetch.policy import policy_of
+from worker_svc.fetch import Fetcher, policy_of
 
 
 class Attempt:
@@ -32,7 +31,7 @@ class Attempt:
 
     async def fetch(self, task: DownloadTask) -> StoredObject:
         """Downloads the task's URL to where its object belongs; raises `FetchFailure`."""
-        fetched = await self._fetcher.fetch(task, policy_of(self._config, task), self._objects)
+        fetched = await self._fetcher.fetch(task, policy_of(self._config, task))
         return StoredObject(
             key=s3_uri(fetched.bucket, fetched.key),
             size=fetched.size,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import random
+from typing import TypeVar
 
 import grpc
 
@@ -12,9 +14,10 @@ from fetchbox.worker.v1 import worker_service_pb2_grpc as pb_grpc
 from kernel.config import seconds
 from kernel.grpc_server import GrpcServer
 from kernel.handlers import HandlerRegistry
+from kernel.hostgate import RedisHostGates
 from kernel.ids import uuid7
 from kernel.lanes.remote import RemoteLeases
-from kernel.lanes.stream import StreamLane
+from kernel.lanes.worker import LendingLane, WorkerLane
 from kernel.ledger import Ledger
 from kernel.log.topics import Topics
 from kernel.resources import Resources
@@ -23,7 +26,8 @@ from kernel.telemetry import metrics
 from worker_svc.announcement import Announcement
 from worker_svc.cancel import POLL_SECONDS, CancelWatch
 from worker_svc.conclusion import Conclusion
-from worker_svc.fetch import Fetcher
+from worker_svc.connections import Connections
+from worker_svc.fetch import Fetcher, environment_secrets
 from worker_svc.fetching import TaskRunner
 from worker_svc.finalizer import Finalizer
 from worker_svc.lending import Lending
@@ -39,10 +43,13 @@ async def build(config: Config, resources: Resources) -> Service:
     worker_id = uuid7()
     deadline = seconds(config.worker.deadline)
     retries = Retries(config)
-    fetcher = Fetcher(config, resources)
+    gates = RedisHostGates(resources.redis.commands, resources.clock)
+    secrets = environment_secrets(os.environ)
+    fetcher = Fetcher(config, resources.objects, gates, resources.clock, secrets=secrets)
     tasks = TaskRunner(config, handlers, fetcher, resources.objects, resources.clock, retries)
     ledger = Ledger(resources.redis, config)
-    lane, lender = (_lane(config, resources, name, retries) for name in (worker_id, _lender(worker_id)))
+    lane = _lane(WorkerLane, config, resources, worker_id, retries)
+    lender = _lane(LendingLane, config, resources, f"{worker_id}-lender", retries)
     finalizer = Finalizer(
         lane,
         ledger,
@@ -56,19 +63,21 @@ async def build(config: Config, resources: Resources) -> Service:
     runner = Runner(lane, tasks, limits, resources.clock, late=tasks.late, final_due=finalizer.kick)
     lending = Lending(
         lender,
-        _lender(worker_id),
+        f"{worker_id}-lender",
         RemoteLeases(resources.redis, config),
         resources.clock,
         deadline,
         late=tasks.late,
         final_due=finalizer.kick,
     )
-    steering = WorkerService(worker_id, runner, lending, resources.clock, seconds(config.worker.drain_grace))
+    steering = WorkerService(worker_id, lane, runner, lending, resources.clock, seconds(config.worker.drain_grace))
+    metrics.TASKS_RUNNING.set_function(lambda: len(runner.running))
+    metrics.LAST_POLL_AGE.set_function(lambda: lane.last_poll_age)
     reconcile_seconds = seconds(config.worker.heartbeat_ttl) / 2
     return Service(
         "worker",
         [
-            fetcher,
+            Connections(fetcher),
             runner,
             Periodic("cancel", POLL_SECONDS, CancelWatch(lane, runner, tasks.canceled), resources.clock),
             Periodic("reconcile", reconcile_seconds, lambda: lane.reconcile(runner.held()), resources.clock),
@@ -79,9 +88,12 @@ async def build(config: Config, resources: Resources) -> Service:
     )
 
 
-def _lane(config: Config, resources: Resources, worker_id: str, retries: Retries) -> StreamLane:
+_L = TypeVar("_L", bound=WorkerLane)
+
+
+def _lane(kind: type[_L], config: Config, resources: Resources, worker_id: str, retries: Retries) -> _L:
     """Every fetch job is finalized: its results document is written then."""
-    return StreamLane(
+    return kind(
         resources.redis,
         config,
         worker_id,
@@ -90,10 +102,6 @@ def _lane(config: Config, resources: Resources, worker_id: str, retries: Retries
         finalizes=lambda _: True,
         max_retries=retries,
     )
-
-
-def _lender(worker_id: str) -> str:
-    return f"{worker_id}-lender"
 
 
 def _server(config: Config, service: WorkerService) -> GrpcServer:

@@ -18,8 +18,8 @@ from kernel.clock import Clock
 from kernel.errors import FetchboxError, invalid
 from kernel.handlers import StoredObject
 from kernel.lanes.remote import Lent, RemoteLeases
-from kernel.lanes.stream import StreamLane
 from kernel.lanes.types import Claim, Failure, Outcome, Success
+from kernel.lanes.worker import LendingLane
 from kernel.telemetry.logs import get_logger
 from worker_svc.results import failed_line, stored_line
 
@@ -36,7 +36,7 @@ class Lending:
 
     def __init__(
         self,
-        lane: StreamLane,
+        lane: LendingLane,
         lane_id: str,
         leases: RemoteLeases,
         clock: Clock,
@@ -135,6 +135,7 @@ class Lending:
             ids = [claim.entry for claim in some]
             moved = await self._leases.transfer(consumer, self._lane_id, consumer, partition, ids) or []
             lent += [claim for claim, is_moved in zip(some, moved, strict=False) if is_moved]
+        self._lane.lend(lent)
         return lent
 
     def _name(self, consumer: str, claim: Claim) -> str:

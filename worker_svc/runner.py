@@ -11,15 +11,16 @@ from __future__ import annotations
 
 import asyncio
 import traceback
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 from fetchbox.errors.v1 import errors_pb2
 from kernel.clock import Clock
 from kernel.errors import FetchboxError, failure_name
 from kernel.handlers import describe
 from kernel.lanes.types import Claim, Failure, Outcome, Settled
+from kernel.lanes.worker import WorkerLane
+from kernel.pipe import PipeLost
 from kernel.telemetry import metrics
 from kernel.telemetry.logs import get_logger
 from worker_svc.slot import Slot
@@ -28,37 +29,8 @@ log = get_logger("worker.runner")
 
 _INTERNAL = failure_name(errors_pb2.FAILURE_CODE_SYSTEM_INTERNAL)
 _RETRY_SECONDS = 0.5
+_SURPLUS_SECONDS = 1.0
 _PATIENCE_SECONDS = 5.0
-
-
-class Lane(Protocol):
-    """What the runner needs of a lane (`kernel.lanes.stream.StreamLane`)."""
-
-    lost: asyncio.Event
-
-    async def start(self) -> None:
-        """Takes a lease."""
-        ...
-
-    async def stop(self) -> None:
-        """Ends the lease."""
-        ...
-
-    async def claim(self, limit: int, wait: float) -> list[Claim]:
-        """Up to `limit` tasks."""
-        ...
-
-    async def settle(self, claim: Claim, outcome: Outcome) -> Settled:
-        """Records an outcome."""
-        ...
-
-    async def give_back(self, claims: Iterable[Claim]) -> None:
-        """Returns claims unrun."""
-        ...
-
-    def holds(self, claim: Claim) -> bool:
-        """Whether the claim is still ours."""
-        ...
 
 
 @dataclass(slots=True)
@@ -86,7 +58,7 @@ class Runner:
 
     def __init__(
         self,
-        lane: Lane,
+        lane: WorkerLane,
         perform: Callable[[Claim], Awaitable[Outcome]],
         limits: Limits,
         clock: Clock,
@@ -99,7 +71,6 @@ class Runner:
         self.running: set[Slot] = set()
         self.counts = Counts()
         self.state = "paused"
-        self.polled_at = clock.monotonic()
         self._lane = lane
         self._perform = perform
         self._clock = clock
@@ -108,7 +79,6 @@ class Runner:
         self._wanted = asyncio.Event()  # set while a claim is wanted: running, and a slot is free
         self._idle = asyncio.Event()
         self._idle.set()
-        self._admitted: list[Claim] = []
         self._feeder: asyncio.Task[None] | None = None
         self._warden: asyncio.Task[None] | None = None
 
@@ -133,8 +103,8 @@ class Runner:
         self._beckon()
 
     def held(self) -> list[Claim]:
-        """The claims that this worker knows of: they run, are settled, or wait for their slot."""
-        return [*(slot.claim for slot in self.running), *self._admitted]
+        """The claims that this worker knows of."""
+        return [slot.claim for slot in self.running]
 
     async def drain(self, grace: float) -> None:
         """Claims nothing more, waits `grace` seconds for what runs, and gives the rest back."""
@@ -148,6 +118,7 @@ class Runner:
             await self._give_back_running()
         await self._feeder_ends()
         if self.state == "draining":
+            await self._lane.return_surplus()
             self.state = "drained"
 
     async def stop(self) -> None:
@@ -184,37 +155,33 @@ class Runner:
 
     async def _feed(self) -> None:
         while self._open():
-            await self._wanted.wait()
-            if not self._open():
-                return
             try:
+                await self._slot_free()
+                if not self._open():
+                    return
                 claims = await self._lane.claim(self.limits.slots - len(self.running), self.limits.block)
             except Exception as error:  # noqa: BLE001 - the feeder outlives every outage, and says so
                 log.warn("claim_failed", error=error)
                 await self._clock.sleep(_RETRY_SECONDS)
                 continue
-            self.polled_at = self._clock.monotonic()
-            if claims:
-                await self._admit(claims)
+            await self._admit(claims)
 
     async def _admit(self, claims: list[Claim]) -> None:
-        """Gives each claim a slot; what a drain overtook goes back.
+        """Gives each claim a slot; what a drain overtook goes back."""
+        if not self._open():
+            await self._return(claims)
+            return
+        for claim in claims:
+            self._begin(claim)
 
-        A claim that has lost several processes (`solo`) runs with no neighbour whom its next crash could be blamed on.
-        """
-        overtaken = []
-        self._admitted = claims
-        for claim in sorted(claims, key=lambda claim: claim.solo):
-            if claim.solo:
-                await self._idle.wait()
-            if self._open():
-                self._begin(claim)
-            else:
-                overtaken.append(claim)
-            if claim.solo:
-                await self._idle.wait()
-        await self._return(overtaken)
-        self._admitted = []
+    async def _slot_free(self) -> None:
+        """Waits until a claim is wanted. Tasks that were delivered beyond the free slots do not wait for long."""
+        if self._lane.surplus and not self._wanted.is_set():
+            try:
+                await asyncio.wait_for(self._wanted.wait(), _SURPLUS_SECONDS)
+            except TimeoutError:
+                await self._lane.return_surplus()
+        await self._wanted.wait()
 
     def _begin(self, claim: Claim) -> None:
         loop = asyncio.get_running_loop()
@@ -240,7 +207,7 @@ class Runner:
         slot.timer.cancel()
         try:
             if outcome is not None:
-                await self._settle(slot.claim, outcome)
+                self._count(await self._lane.settle(slot.claim, outcome))
         finally:
             self._free(slot)
 
@@ -249,20 +216,6 @@ class Runner:
         if not self.running:
             self._idle.set()
         self._beckon()
-
-    async def _settle(self, claim: Claim, outcome: Outcome) -> None:
-        """Settles for as long as the claim is ours: a settlement may be repeated, so an outage only delays it."""
-        while True:
-            try:
-                settled = await self._lane.settle(claim, outcome)
-            except FetchboxError as error:
-                log.warn("settle_failed", job_id=claim.task.job_id, error=error)
-                if not self._lane.holds(claim):
-                    return
-                await self._clock.sleep(_RETRY_SECONDS)
-            else:
-                self._count(settled)
-                return
 
     def _count(self, settled: Settled) -> None:
         if settled.outcome == "completed":
@@ -279,16 +232,19 @@ class Runner:
         slots = [slot for slot in self.running if not slot.settling]
         for slot in slots:
             slot.interrupt(None)
-        await asyncio.gather(*(slot.task for slot in tuple(self.running)), return_exceptions=True)
+        ending = {slot.task for slot in self.running}
+        if ending:
+            _, stuck = await asyncio.wait(ending, timeout=_PATIENCE_SECONDS)
+            for task in stuck:
+                task.cancel()
         await self._return([slot.claim for slot in slots])
 
     async def _return(self, claims: list[Claim]) -> None:
         if not claims:
             return
-        metrics.GIVEN_BACK.inc(len(claims))
         try:
             await self._lane.give_back(claims)
-        except FetchboxError as error:
+        except (FetchboxError, PipeLost) as error:
             log.warn("give_back_failed", count=len(claims), error=error)
 
     async def _abandon_when_lost(self) -> None:

@@ -13,6 +13,7 @@ from fetchbox.worker.v1 import worker_service_pb2_grpc as pb_grpc
 from kernel.clock import Clock
 from kernel.config import seconds
 from kernel.handlers import StoredObject
+from kernel.lanes.worker import WorkerLane
 from worker_svc.lending import Lending
 from worker_svc.runner import Runner
 
@@ -22,8 +23,11 @@ _Context = grpc.aio.ServicerContext[Any, Any]
 class WorkerService(pb_grpc.WorkerServiceServicer):
     """Each method translates; `Runner` steers and `Lending` lends."""
 
-    def __init__(self, worker_id: str, runner: Runner, lending: Lending, clock: Clock, drain_grace: float) -> None:
+    def __init__(
+        self, worker_id: str, lane: WorkerLane, runner: Runner, lending: Lending, clock: Clock, drain_grace: float
+    ) -> None:
         """`drain_grace`, in seconds, is that of a drain that names none."""
+        self._lane = lane
         self._worker_id = worker_id
         self._runner = runner
         self._lending = lending
@@ -102,5 +106,5 @@ class WorkerService(pb_grpc.WorkerServiceServicer):
             completed=runner.counts.completed,
             failed=runner.counts.failed,
             retried=runner.counts.retried,
-            last_poll_age_seconds=now - runner.polled_at,
+            last_poll_age_seconds=self._lane.last_poll_age,
         )

@@ -159,7 +159,7 @@ class WorkerProcess:
             )
 
     def kill(self) -> None:
-        """kill -9."""
+        """Kill it with signal 9."""
         self.process.kill()
         self.process.wait()
 
