@@ -107,8 +107,8 @@ class RedisClients:
 
     async def close(self) -> None:
         """Closes every connection of the pools. Safe twice."""
-        await self.commands.aclose()
-        await self.blocking.aclose()
+        await self.commands.aclose(close_connection_pool=True)
+        await self.blocking.aclose(close_connection_pool=True)
 
     async def ping(self) -> None:
         """Raises `UNAVAILABLE` where Redis does not answer."""
