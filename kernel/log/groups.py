@@ -100,19 +100,10 @@ class Group(Generic[M]):
 
     async def _read(self, client: Any, each: int, after: str, block_ms: int | None = None) -> list[Received[M]]:
         block = () if block_ms is None else ("BLOCK", max(1, block_ms))
-        cursors = [after] * len(self._partitions)
+        where = ("STREAMS", *self._partitions, *[after] * len(self._partitions))
         certain, self._certain = self._certain, False
         reply = await client.execute_command(
-            "XREADGROUP",
-            "GROUP",
-            self._name,
-            self._consumer,
-            "COUNT",
-            each,
-            *block,
-            "STREAMS",
-            *self._partitions,
-            *cursors,
+            "XREADGROUP", "GROUP", self._name, self._consumer, "COUNT", each, *block, *where
         )
         self._certain = certain
         rows = reply.items() if isinstance(reply, dict) else reply or ()

@@ -76,8 +76,8 @@ async def _create(clients: RedisClients, stream: str, shape: Shape) -> None:
 def _mismatch(shape: Shape, recorded: int) -> str:
     setting = f"streams.{shape.topic.removeprefix('jobs.')}.partitions"
     return (
-        f"{setting} is {shape.partitions}, but {shape.topic} was provisioned with {recorded}: the number is fixed, since "
-        f"it decides where a job's entries are. Set it to {recorded}, or provision an empty Redis."
+        f"{setting} is {shape.partitions}, but {shape.topic} was provisioned with {recorded}: the number is fixed, "
+        f"since it decides where a job's entries are. Set it to {recorded}, or provision an empty Redis."
     )
 
 
