@@ -100,9 +100,17 @@ class _Worker:
         self._left = tasks
         self._running: set[asyncio.Task[None]] = set()
         self._changed = asyncio.Event()
+        self._done = asyncio.Event()
 
     async def run(self) -> None:
-        while self._left:
+        """Until the last completion is told."""
+        claiming = asyncio.create_task(self._claim())
+        await self._done.wait()
+        claiming.cancel()
+        await asyncio.gather(claiming, return_exceptions=True)
+
+    async def _claim(self) -> None:
+        while True:
             if not self._free:
                 self._changed.clear()
                 await self._changed.wait()
@@ -112,7 +120,6 @@ class _Worker:
                 task = asyncio.create_task(self._one(claim))
                 self._running.add(task)
                 task.add_done_callback(self._running.discard)
-        await asyncio.gather(*self._running)
 
     async def _one(self, claim: Claim) -> None:
         settled = await self._lane.settle(claim, Success())
@@ -120,6 +127,8 @@ class _Worker:
         self._changed.set()
         if settled.outcome == "completed":
             self._left -= 1
+            if not self._left:
+                self._done.set()
 
 
 @contextlib.contextmanager
