@@ -23,6 +23,8 @@ log = get_logger("worker.finalizer")
 
 POLL_SECONDS = 1.0
 _AT_ONCE = 16
+_LAST_SECONDS = 1.0
+"""What is nearly done at the stop is done, so that no other worker must wait for the hold to lapse."""
 _OPEN = ("queued", "running")
 
 
@@ -89,6 +91,8 @@ class Finalizer:
     async def stop(self) -> None:
         """Lets go of every job; another worker goes on with it when the hold has lapsed. Safe to call twice."""
         await self._end_loop()
+        if self._busy:
+            await asyncio.wait(self._busy.values(), timeout=_LAST_SECONDS)
         for task in self._busy.values():
             task.cancel()
         await asyncio.gather(*self._busy.values(), return_exceptions=True)

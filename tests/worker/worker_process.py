@@ -11,8 +11,7 @@ from kernel.telemetry import logs
 from worker_svc import bootstrap
 
 
-async def main(path: str) -> None:
-    config = Config.FromString(Path(path).read_bytes())
+async def main(config: Config) -> None:
     logs.configure("worker", "debug")
     resources = await Resources.open(config)
     try:
@@ -23,4 +22,4 @@ async def main(path: str) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1]))
+    asyncio.run(main(Config.FromString(Path(sys.argv[1]).read_bytes())))
