@@ -110,7 +110,7 @@ class Download:
             sha256, matched = await transfer.finish()
         return Fetched(
             bucket=self._order.policy.bucket,
-            key=self._order.policy.key,
+            key=self._order.key,
             size=transfer.received,
             sha256=sha256,
             content_type=transfer.content_type,

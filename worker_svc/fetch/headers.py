@@ -6,6 +6,7 @@ import base64
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from enum import Enum
 from typing import Final
 
 from multidict import CIMultiDict
@@ -52,13 +53,23 @@ _NOT_IN_A_VALUE: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _SECRET: Final = re.compile(r"\$\{secret:([^}]*)\}")
 
 
+class Reach(Enum):
+    """How far along a chain of redirects a field goes."""
+
+    HOP = 0
+    """To the one hop whose `Location` brought it."""
+    ORIGIN = 1
+    """As long as the origin stays the same."""
+    ANYWHERE = 2
+
+
 @dataclass(frozen=True, slots=True)
 class Header:
-    """One field of a request. `travels`: it may go to another origin after a redirect."""
+    """One field of a request."""
 
     name: str
     value: str
-    travels: bool
+    reach: Reach
 
 
 class RequestHeaders:
@@ -80,11 +91,12 @@ class RequestHeaders:
 
         Credentials in the `Location` itself go to that one hop: they are its own, and hold for no later one.
         """
-        same = origin.origin == target.origin
-        kept = [field for field in self._fields if (same and field.name != "authorization") or field.travels]
-        if same:
-            kept.extend(field for field in self._fields if field.name == "authorization" and not target.userinfo)
-        return RequestHeaders([*kept, *_basic(target)])
+        least = Reach.ORIGIN if origin.origin == target.origin else Reach.ANYWHERE
+        kept = [field for field in self._fields if field.reach.value >= least.value]
+        brought = [*_basic(target, Reach.HOP)]
+        if brought:
+            kept = [field for field in kept if field.name != "authorization"]
+        return RequestHeaders([*kept, *brought])
 
 
 def request_headers(task: DownloadTask, url: Url, secrets: Mapping[str, str], user_agent: str) -> RequestHeaders:
@@ -96,9 +108,9 @@ def request_headers(task: DownloadTask, url: Url, secrets: Mapping[str, str], us
     names = {field.name for field in fields}
     for name, value in (("user-agent", user_agent), ("accept", "*/*"), ("accept-encoding", "identity")):
         if name not in names:
-            fields.append(Header(name, value, travels=True))
+            fields.append(Header(name, value, Reach.ANYWHERE))
     if "authorization" not in names:
-        fields.extend(_basic(url))
+        fields.extend(_basic(url, Reach.ORIGIN))
     return RequestHeaders(fields)
 
 
@@ -117,7 +129,7 @@ def _field(header: HttpHeader, secrets: Mapping[str, str]) -> Header:
     if _NOT_IN_A_VALUE.search(value):
         raise _refused(name)
     secret = value != header.value or "${secret:" in header.value
-    return Header(name, value, travels=name in _CROSSES_ORIGINS and not secret)
+    return Header(name, value, Reach.ANYWHERE if name in _CROSSES_ORIGINS and not secret else Reach.ORIGIN)
 
 
 def _secret(name: str, secrets: Mapping[str, str]) -> str:
@@ -134,7 +146,7 @@ def _refused(name: str) -> Exception:
     return failure(errors_pb2.FAILURE_CODE_VALIDATION_TASK, text, fault="task")
 
 
-def _basic(url: Url) -> Iterator[Header]:
+def _basic(url: Url, reach: Reach) -> Iterator[Header]:
     if url.userinfo:
         user = url.userinfo if b":" in url.userinfo else url.userinfo + b":"
-        yield Header("authorization", f"Basic {base64.b64encode(user).decode()}", travels=False)
+        yield Header("authorization", f"Basic {base64.b64encode(user).decode()}", reach)

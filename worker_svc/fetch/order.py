@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from fetchbox.errors.v1 import errors_pb2 as codes
 from fetchbox.jobs.jobs_pb2 import DownloadTask
+from kernel.errors import FetchboxError
+from kernel.objects import object_key
 from worker_svc.fetch.checksum import Hint, parse_hint
 from worker_svc.fetch.failure import FetchFailure, failure
 from worker_svc.fetch.headers import RequestHeaders, request_headers
@@ -23,6 +25,8 @@ class Order:
     policy: FetchPolicy
     url: Url
     headers: RequestHeaders
+    key: str
+    """The object's key as the store will spell it."""
     hint: Hint | None
     flags: tuple[str, ...]
 
@@ -41,7 +45,14 @@ def order_of(task: DownloadTask, policy: FetchPolicy, secrets: Mapping[str, str]
         if not policy.lenient_checksum:
             raise
         hint, flags = None, ("checksum_hint_ignored",)
-    return Order(task, policy, url, headers, hint, flags)
+    return Order(task, policy, url, headers, _key(policy.key), hint, flags)
+
+
+def _key(key: str) -> str:
+    try:
+        return object_key(key)
+    except FetchboxError as error:
+        raise failure(codes.FAILURE_CODE_VALIDATION_TASK, error.message, fault="task") from error
 
 
 def unfit_url(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Final
@@ -13,14 +14,14 @@ from worker_svc.fetch.failure import failure
 from worker_svc.fetch.inspection import Inspection
 from worker_svc.fetch.limits import FREE_BYTES, ByteBudget
 from worker_svc.fetch.order import Order
-from worker_svc.fetch.provenance import ascii_value, metadata
+from worker_svc.fetch.provenance import metadata
 from worker_svc.fetch.sink import Description, Objects, Sink
 from worker_svc.fetch.sniff import media_type
 from worker_svc.fetch.wire import WireResponse
 
 _PARTS_HELD: Final = 3
 """Parts of a large body in memory: one that fills and two on their way."""
-_LONGEST_TYPE: Final = 256
+_PLAIN_TYPE: Final = re.compile(r"[\x20-\x7e]{1,256}")
 _DEFAULT_TYPE: Final = "application/octet-stream"
 
 
@@ -60,7 +61,7 @@ class Transfer:
         self._most_held = _PARTS_HELD * part_size
         self._reserved = False
         self._stack = AsyncExitStack()
-        self._sink = Sink(objects, order.policy.bucket, order.policy.key, threshold, self._describe)
+        self._sink = Sink(objects, order.policy.bucket, order.key, threshold, self._describe)
 
     async def __aenter__(self) -> Transfer:
         await self._stack.enter_async_context(self._sink)
@@ -117,17 +118,14 @@ class Transfer:
             "coding": self.coding,
             "length-known": str(self.length_known).lower(),
             "received-content-type": self._received_type if self._received_type != self.content_type else "",
-            "content-disposition": self._disposition,
+            "received-disposition": self._disposition,
         }
-        made, dropped = metadata(facts, self._order.policy.metadata)
-        if dropped:
-            self.flags.append("metadata_dropped")
-        return Description(self.content_type, made)
+        return Description(self.content_type, metadata(facts, self._order.policy.metadata))
 
     def _valid_type(self) -> str:
         """The received type where it is one, else the hinted, else the sniffed one."""
         received = self._received_type
-        if media_type(received) and len(received) <= _LONGEST_TYPE and ascii_value(received) == received:
+        if media_type(received) and _PLAIN_TYPE.fullmatch(received):
             return received
         return (
             media_type(received)
