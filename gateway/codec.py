@@ -22,12 +22,12 @@ Parse = Callable[[Message, bytes], None]
 
 
 class Codec:
-    """Reads and writes the JSON of all messages in one descriptor pool."""
+    """Reads and writes the JSON of all messages in one descriptor pool; `zeros` prints zero values."""
 
-    def __init__(self, pool: DescriptorPool) -> None:
+    def __init__(self, pool: DescriptorPool, *, zeros: bool = True) -> None:
         self.types = Types(pool)
         self.readers = Readers(self.types)
-        self.writers = Writers(self.types)
+        self.writers = Writers(self.types, zeros=zeros)
         self._sparse = Writers(self.types, zeros=False)
 
     def parser(self, descriptor: Descriptor) -> Parse:

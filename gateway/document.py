@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 
 import orjson
 
+from gateway import scalars
 from gateway.mismatch import MismatchError
 
 _SPACE = re.compile(r"[ \t\n\r]*")
@@ -91,14 +92,16 @@ def _repeated(key: str) -> MismatchError:
 
 def _integer(text: str) -> int | Decimal:
     """Python refuses to build integers of thousands of digits; no field has room for them anyway."""
-    return int(text) if len(text) < _LONG_NUMBER else Decimal(text)
+    return int(text) if len(text) < _LONG_NUMBER else scalars.fraction(text)
 
 
 def _refuse(name: str) -> NoReturn:
     raise ValueError(f"{name} is no JSON value")
 
 
-_strict = json.JSONDecoder(object_pairs_hook=_unique, parse_float=Decimal, parse_int=_integer, parse_constant=_refuse)
+_strict = json.JSONDecoder(
+    object_pairs_hook=_unique, parse_float=scalars.fraction, parse_int=_integer, parse_constant=_refuse
+)
 _lenient = json.JSONDecoder(parse_float=str, parse_int=str, parse_constant=_refuse)
 """For raw values: finds their end; what is in them is not ours to judge."""
 

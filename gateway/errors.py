@@ -55,6 +55,10 @@ _OF_THE_CHANNEL = re.compile(
 """Texts of the gRPC library itself, which tell addresses of the inside."""
 
 
+class DeadlineError(Exception):
+    """The client left no time for the call."""
+
+
 @dataclass(frozen=True, slots=True)
 class Failure:
     """One error, ready to be answered."""
@@ -74,6 +78,8 @@ def of_error(error: Exception) -> Failure:
         return _of_status(to_status(error))
     if isinstance(error, MismatchError):
         return _of_status(to_status(_invalid(error)))
+    if isinstance(error, DeadlineError):
+        return _of_status(Status(code=code_pb2.DEADLINE_EXCEEDED, message="the call's time was over before it began"))
     return _of_status(to_status(internal()))
 
 

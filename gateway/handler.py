@@ -19,7 +19,7 @@ from fetchbox.errors.v1 import errors_pb2
 from gateway import body, errors, upstream
 from gateway.answer import AnswerError
 from gateway.endpoint import Endpoint
-from gateway.errors import ErrorPrinter, Failure
+from gateway.errors import DeadlineError, ErrorPrinter, Failure
 from gateway.mismatch import MismatchError
 from gateway.routes import Match, Router
 from gateway.streams import Stream
@@ -215,7 +215,7 @@ def _slow(error: Exception) -> Failure:
 
 def _report(error: Exception, exchange: _Exchange) -> None:
     """What nobody expected is told with its stack; it never leaves the house."""
-    if isinstance(error, grpc.aio.AioRpcError | FetchboxError | MismatchError):
+    if isinstance(error, grpc.aio.AioRpcError | FetchboxError | MismatchError | DeadlineError):
         return
     if isinstance(error, AnswerError):
         log.error("unprintable_answer", error=str(error), path=exchange.label, request_id=exchange.request_id)

@@ -119,17 +119,10 @@ def _text_reader(field: FieldDescriptor) -> scalars.Convert:
     if field.message_type is None:
         return scalars.text_reader(field)
     if wellknown.is_wrapper(field.message_type):
-        return _wrapped_text_reader(field.message_type.fields_by_name["value"])
+        return scalars.text_reader(field.message_type.fields_by_name["value"])
     if field.message_type.full_name in wellknown.TEXTUAL:
         return str
     raise MismatchError("is a message: name one of its fields")
-
-
-def _wrapped_text_reader(field: FieldDescriptor) -> scalars.Convert:
-    """The wrapper's own reader checks the value; only what JSON writes without quotes is turned here."""
-    if field.cpp_type == FieldDescriptor.CPPTYPE_BOOL:
-        return lambda text: {"true": True, "false": False}.get(text, text)
-    return str
 
 
 def is_within(path: tuple[str, ...], bound: Iterable[tuple[str, ...]]) -> bool:

@@ -266,7 +266,7 @@ def _message_store(field: FieldDescriptor, read: wellknown.Read) -> Store:
 
 
 def _map_store(name: str, keys: FieldDescriptor, values: FieldDescriptor, readers: Readers) -> Store:
-    read_key = scalars.text_reader(keys)
+    key_value, read_key = scalars.text_reader(keys), scalars.reader(keys)
     if values.message_type is not None:
         read = readers.of(values.message_type)
 
@@ -286,7 +286,7 @@ def _map_store(name: str, keys: FieldDescriptor, values: FieldDescriptor, reader
         target = getattr(message, name)
         for text, item in value.items():
             try:
-                put(target, read_key(text), item, depth)
+                put(target, read_key(key_value(text)), item, depth)
             except MismatchError as error:
                 raise error.at(text) from None
 

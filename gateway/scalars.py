@@ -55,13 +55,12 @@ def reader(field: FieldDescriptor) -> Convert:
 
 
 def text_reader(field: FieldDescriptor) -> Convert:
-    """The same for text from a path, a query or a map key: `true` and `2` come without quotes there."""
-    read = reader(field)
+    """What turns text from a path, a query or a map key into the JSON value: `true` and `2` have no quotes there."""
     if field.cpp_type == FieldDescriptor.CPPTYPE_BOOL:
-        return lambda text: read({"true": True, "false": False}.get(text, text))
+        return lambda text: {"true": True, "false": False}.get(text, text)
     if field.cpp_type == FieldDescriptor.CPPTYPE_ENUM:
-        return lambda text: read(int(text) if _INTEGER.fullmatch(text) else text)
-    return read
+        return lambda text: int(text) if _INTEGER.fullmatch(text) else text
+    return str
 
 
 def writer(field: FieldDescriptor) -> Convert | None:
@@ -95,16 +94,24 @@ def _whole(value: Any) -> int:
     elif kind is str and _INTEGER.fullmatch(value):
         return int(value)
     elif kind is str and _NUMBER.fullmatch(value):
-        exact = Decimal(value)
+        exact = fraction(value)
     elif kind is Decimal:
         exact = value
     else:
         raise MismatchError("is no integer")
-    if abs(exact) > _HUGE:  # before int(): `1e999999999` would be built digit by digit
+    if exact.copy_abs() > _HUGE:  # before int(): `1e999999999` would be built digit by digit
         raise MismatchError("is out of range")
     if exact != exact.to_integral_value():
         raise MismatchError("is no integer")
     return int(exact)
+
+
+def fraction(text: str) -> Decimal:
+    """The exact value of a JSON number; where its exponent is beyond all measure, zero or infinity."""
+    try:
+        return Decimal(text)
+    except ArithmeticError:
+        return Decimal(float(text))
 
 
 def _read_bool(value: Any) -> bool:

@@ -9,6 +9,7 @@ from multidict import CIMultiDictProxy
 
 from fetchbox.config.v1.config_pb2 import Tls
 from fetchbox.gateway.v1.options_pb2 import Rest
+from gateway.errors import DeadlineError
 from gateway.mismatch import MismatchError
 
 DEADLINE = 90.0
@@ -18,6 +19,7 @@ _ALWAYS = ("authorization", "traceparent", "tracestate")
 _VALUE = re.compile(r"[ -~]*", re.ASCII)
 _TIMEOUT = re.compile(r"([0-9]{1,8})([HMSmun])", re.ASCII)
 _UNITS: Mapping[str, float] = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
+_SHORTEST = 1e-6
 _MESSAGE_LIMIT = 64 << 20
 _OPTIONS = (
     ("grpc.max_receive_message_length", _MESSAGE_LIMIT),
@@ -98,7 +100,8 @@ def metadata(headers: CIMultiDictProxy[str], rest: Rest, request_id: str, tracep
 def deadline(headers: Mapping[str, str], default: float | None) -> float | None:
     """The seconds that a call may take: the client's `grpc-timeout`, at most `default`; None for no end.
 
-    Raises `MismatchError` for a malformed header: passed on, it would harm other calls of the same connection.
+    Raises `MismatchError` for a malformed header (passed on, it would harm other calls of the same connection), and
+    `DeadlineError` for one that leaves no time.
     """
     value = headers.get("grpc-timeout")
     if value is None:
@@ -107,4 +110,6 @@ def deadline(headers: Mapping[str, str], default: float | None) -> float | None:
     if match is None:
         raise MismatchError("is no gRPC timeout like `500m`").at("grpc-timeout")
     seconds = int(match[1]) * _UNITS[match[2]]
+    if seconds < _SHORTEST:  # grpc.aio takes 0 for no deadline at all
+        raise DeadlineError
     return seconds if default is None else min(seconds, default)

@@ -1,11 +1,8 @@
 """A gateway in front of a real gRPC service whose contract is written in the test: rules in, behaviour in, HTTP out."""
 
-import subprocess
-import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import grpc
@@ -21,21 +18,13 @@ from gateway.handler import Handler, Limits
 from gateway.server import HttpServer
 from gateway.upstream import Upstream
 
-ROOT = Path(__file__).parents[2]
 SERVICE = "test.v1.TestService"
 
 
-def compile_protos(*files: Path) -> descriptor_pool.DescriptorPool:
-    """A pool of its own with these files and all their imports."""
-    arguments = ["--include_imports", "--descriptor_set_out=/dev/stdout"]
-    roots = [f"-I{folder}" for folder in (files[0].parent, ROOT / "proto", ROOT / "third_party")]
-    built = subprocess.run(
-        [sys.executable, "-m", "grpc_tools.protoc", *roots, *arguments, *(file.name for file in files)],
-        check=True,
-        stdout=subprocess.PIPE,
-    )
+def new_pool(files: descriptor_pb2.FileDescriptorSet) -> descriptor_pool.DescriptorPool:
+    """A pool of its own with these files."""
     pool = descriptor_pool.DescriptorPool()
-    for proto in descriptor_pb2.FileDescriptorSet.FromString(built.stdout).file:
+    for proto in files.file:
         pool.Add(proto)
     return pool
 
@@ -46,13 +35,13 @@ class Rule:
 
     name: str
     http: dict[str, Any]
-    types: tuple[str, str]
+    types: tuple[str, str] = ("echo.v1.Thing", "echo.v1.Thing")
     streams: bool = False
     rest: dict[str, Any] = field(default_factory=dict)
     client_streams: bool = False
 
 
-def add_service(pool: descriptor_pool.DescriptorPool, rules: list[Rule], file: str) -> Any:
+def add_service(pool: descriptor_pool.DescriptorPool, rules: Sequence[Rule], file: str = "echo.proto") -> Any:
     """The descriptor of a service with these RPCs, added to the pool. `file` is where their types come from."""
     proto = descriptor_pb2.FileDescriptorProto(name="test_service.proto", package="test.v1", syntax="proto3")
     proto.dependency.append(file)
@@ -108,8 +97,8 @@ class Behaviours(grpc.GenericRpcHandler):
                 yield answer
 
         if method.server_streaming:
-            return grpc.unary_stream_rpc_method_handler(streaming, request, Message.SerializeToString)
-        return grpc.unary_unary_rpc_method_handler(unary, request, Message.SerializeToString)
+            return grpc.unary_stream_rpc_method_handler(streaming, request, _serialize)
+        return grpc.unary_unary_rpc_method_handler(unary, request, _serialize)
 
     def _note(self, method: Any, message: Any, context: Any) -> Call:
         call = Call(method.name, message, dict(context.invocation_metadata() or ()), context)
@@ -151,6 +140,7 @@ async def running(
     *,
     limits: Limits | None = None,
     target: str = "",
+    zeros: bool = True,
 ) -> AsyncIterator[Gateway]:
     """A gateway on a free port in front of the service, or in front of `target`."""
     behaviours = Behaviours(service, functions)
@@ -159,7 +149,7 @@ async def running(
     port = grpc_server.add_insecure_port("127.0.0.1:0")
     await grpc_server.start()
     upstream = Upstream(target or f"127.0.0.1:{port}")
-    codec = Codec(pool)
+    codec = Codec(pool, zeros=zeros)
     handler = Handler(
         endpoints({service: upstream}, codec), ErrorPrinter(codec), limits or Limits(body=1 << 20, heartbeat=15.0)
     )
@@ -171,3 +161,7 @@ async def running(
     finally:
         await server.stop()
         await grpc_server.stop(None)
+
+
+def _serialize(message: Message) -> bytes:
+    return message.SerializeToString()
