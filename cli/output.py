@@ -57,14 +57,6 @@ class Output:
         except BrokenPipeError:
             _reader_gone()
 
-    def raw(self, data: bytes) -> None:
-        """Bytes as they are on stdout."""
-        try:
-            sys.stdout.buffer.write(data)
-            sys.stdout.buffer.flush()
-        except BrokenPipeError:
-            _reader_gone()
-
     def document(self, value: Mapping[str, Any]) -> None:
         """One JSON document on one line of stdout."""
         self.line(json.dumps(value, ensure_ascii=False, separators=(",", ":")))

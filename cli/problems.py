@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Self
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Self
 
 import grpc
 from google.protobuf.message import DecodeError
@@ -14,6 +15,9 @@ from rich.text import Text
 
 from cli.output import out, stderr
 from fetchbox.operator.v1.operator_service_pb2 import HealthReport
+
+if TYPE_CHECKING:
+    from kernel.errors import FetchboxError
 
 SOME_FAILED = 1
 USAGE = 2
@@ -117,6 +121,16 @@ def from_rpc(error: grpc.RpcError, service: str, address: str) -> CommandError:
         elif packed.Unpack(report):
             problem.report = report
     return problem.with_hint()
+
+
+def from_kernel(error: "FetchboxError", hint: str) -> CommandError:
+    """The problem that a call of the kernel in this process ended with; `hint` is for a server that does not answer."""
+    from kernel.errors import mapping, reason_name  # noqa: PLC0415  # only commands that use the kernel come here
+
+    down = mapping(error.reason).http_status >= HTTPStatus.INTERNAL_SERVER_ERROR
+    violations = tuple((broken.field, broken.description) for broken in error.violations)
+    reason = reason_name(error.reason)
+    return CommandError(error.message, UNAVAILABLE if down else REFUSED, reason, hint if down else "", violations)
 
 
 def _unanswered(code: grpc.StatusCode, details: str, service: str, address: str) -> CommandError:

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from cli.problems import UNAVAILABLE, CommandError
+from cli.problems import from_kernel
 from fetchbox.config.v1.config_pb2 import Config
 
 
@@ -13,9 +13,7 @@ def provision(config: Config, *, bucket: bool = True) -> None:
     try:
         asyncio.run(_provision(config, bucket))
     except FetchboxError as error:
-        raise CommandError(
-            error.message, UNAVAILABLE, hint="Is the server there running? `fetchbox up` starts one on this machine."
-        ) from error
+        raise from_kernel(error, "Is the server there running? `fetchbox up` starts one on this machine.") from error
 
 
 async def _provision(config: Config, bucket: bool) -> None:

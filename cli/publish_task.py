@@ -12,7 +12,7 @@ from google.protobuf.json_format import ParseDict, ParseError
 
 from cli.command import command
 from cli.output import out
-from cli.problems import UNAVAILABLE, USAGE, CommandError
+from cli.problems import USAGE, CommandError, from_kernel
 from cli.settings import settings
 from fetchbox.config.v1.config_pb2 import Config
 from fetchbox.jobs.jobs_pb2 import DownloadTask, HttpHeader
@@ -103,9 +103,7 @@ def _publish(config: Config, tasks: Sequence[DownloadTask]) -> list[str]:
     try:
         return asyncio.run(_append(config, tasks))
     except FetchboxError as error:
-        raise CommandError(
-            error.message, UNAVAILABLE, hint="Set REDIS_ADDR, or start one with `fetchbox up`."
-        ) from error
+        raise from_kernel(error, "Set REDIS_ADDR, or start one with `fetchbox up`.") from error
 
 
 async def _append(config: Config, tasks: Sequence[DownloadTask]) -> list[str]:

@@ -47,10 +47,12 @@ class SeaweedFS:
     def stop(self) -> None:
         """Ends the server. Safe to repeat."""
         self._child.stop()
+        self._remove_sockets()
 
     def kill9(self) -> None:
         """Kills the server as a power cut would."""
         self._child.kill9()
+        self._remove_sockets()
 
     def restart(self) -> None:
         """Starts anew on the same data and ports."""
@@ -61,11 +63,17 @@ class SeaweedFS:
         assigned = _get(f"http://127.0.0.1:{self._ports['master']}/dir/assign")
         return b'"fid"' in assigned and _get(f"{self.endpoint}/healthz") != b""
 
+    def _remove_sockets(self) -> None:
+        """Removes the sockets that weed makes beside its gRPC ports, in a place it lets nobody choose, and leaves."""
+        for server in _SERVERS:
+            port = self._ports[f"{server}.grpc"]
+            Path(f"/tmp/seaweedfs-{server}-grpc-{port}.sock").unlink(missing_ok=True)  # noqa: S108  # weed's choice
+
     def _argv(self) -> list[str]:
         data = self.data.absolute()
         argv = [
             str(Path(sysconfig.get_path("scripts")) / "weed"),
-            f"-logdir={data}",
+            "-logtostderr",
             "mini",
             f"-dir={data / 'volumes'}",
             "-ip=127.0.0.1",

@@ -1,9 +1,11 @@
 """The command line as people run it: a process of its own, and a platform for it to talk to."""
 
+import io
 import os
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -11,6 +13,7 @@ import pytest
 
 from cli.demo.site_thread import SiteThread
 from cli.local import LocalPlatform
+from cli.main import main
 from cli.sample_site import SampleSite
 
 ENVIRON = {
@@ -18,12 +21,23 @@ ENVIRON = {
     "WORKER_BACKOFF_BASE": "20ms",
     "WORKER_BACKOFF_MAX": "50ms",
     "OBSERVABILITY_METRICS_PORT": "0",
+    "WORKER_HEARTBEAT_TTL": "3s",
+    "FETCHBOX_WORKER_REAP_INTERVAL": "500ms",
 }
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a run ended and what it wrote."""
+
+    returncode: int
+    stdout: str
+    stderr: str
 
 
 @dataclass
 class CommandLine:
-    """Runs `fetchbox`; the environment holds nothing that would lead it elsewhere."""
+    """Runs `fetchbox` in `directory`; the environment holds nothing that would lead it elsewhere."""
 
     directory: Path
     environ: dict[str, str] = field(default_factory=dict)
@@ -31,22 +45,19 @@ class CommandLine:
     @property
     def environment(self) -> dict[str, str]:
         """The environment of a run."""
-        plain = {
-            name: value for name, value in os.environ.items() if not name.startswith(("FETCHBOX", "REDIS", "WORKER"))
-        }
+        ours = ("FETCHBOX", "REDIS", "WORKER", "OBSERVABILITY")
+        plain = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
         return plain | {"COLUMNS": "200"} | self.environ
 
     def argv(self, *args: str) -> list[str]:
         """The command as an argument list."""
         return [sys.executable, "-P", "-m", "cli.main", *args]
 
-    def run(
-        self, *args: str, stdin: str = "", environ: Mapping[str, str] | None = None
-    ) -> "subprocess.CompletedProcess[str]":
-        """Runs it to its end; stdout and stderr are pipes."""
-        return subprocess.run(
+    def spawn(self, *args: str, environ: Mapping[str, str] | None = None) -> Ended:
+        """Runs it to its end in a process of its own; stdin is empty, stdout and stderr are pipes."""
+        run = subprocess.run(
             self.argv(*args),
-            input=stdin,
+            stdin=subprocess.DEVNULL,
             cwd=self.directory,
             env={**self.environment, **(environ or {})},
             capture_output=True,
@@ -54,6 +65,22 @@ class CommandLine:
             timeout=60,
             check=False,
         )
+        return Ended(run.returncode, run.stdout, run.stderr)
+
+    def run(self, *args: str, stdin: str = "", environ: Mapping[str, str] | None = None) -> Ended:
+        """Runs it to its end in this process, which saves its start; its streams are no terminals."""
+        stdout, stderr = io.StringIO(), io.StringIO()
+        with pytest.MonkeyPatch.context() as patch, redirect_stdout(stdout), redirect_stderr(stderr):
+            for name in set(os.environ) - set(self.environment):
+                patch.delenv(name)
+            for name, value in {**self.environment, **(environ or {})}.items():
+                patch.setenv(name, value)
+            patch.chdir(self.directory)
+            patch.setattr(sys, "argv", ["fetchbox", *args])
+            patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
+            with pytest.raises(SystemExit) as end:
+                main()
+        return Ended(int(end.value.code or 0), stdout.getvalue(), stderr.getvalue())
 
 
 @pytest.fixture
