@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import random
 from typing import TypeVar
@@ -50,6 +51,7 @@ async def build(config: Config, resources: Resources) -> Service:
     ledger = Ledger(resources.redis, config)
     lane = _lane(WorkerLane, config, resources, worker_id, retries)
     lender = _lane(LendingLane, config, resources, f"{worker_id}-lender", retries)
+    drained = asyncio.Event()
     finalizer = Finalizer(
         lane,
         ledger,
@@ -58,9 +60,10 @@ async def build(config: Config, resources: Resources) -> Service:
         worker_id,
         resources.clock,
         seconds(config.worker.heartbeat_ttl),
+        drained,
     )
     limits = Limits(config.worker.count, seconds(config.worker.block), deadline)
-    runner = Runner(lane, tasks, limits, resources.clock, late=tasks.late, final_due=finalizer.kick)
+    runner = Runner(lane, tasks, limits, resources.clock, late=tasks.late, final_due=finalizer.kick, drained=drained)
     lending = Lending(
         lender,
         f"{worker_id}-lender",

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -58,10 +59,12 @@ class Finalizer:
         worker_id: str,
         clock: Clock,
         lease_seconds: float,
+        slots_drained: asyncio.Event,
     ) -> None:
         """`conclude` does the work for one job, `tell` publishes how it ended, and may do so again.
 
-        `lease_seconds` is how long a dead worker's hold lasts.
+        `lease_seconds` is how long a dead worker's hold lasts. A drain goes on until `slots_drained` is set: the last
+        task of a job may be the last of this worker.
         """
         self._source = source
         self._ledger = ledger
@@ -70,6 +73,7 @@ class Finalizer:
         self._worker_id = worker_id
         self._clock = clock
         self._lease = lease_seconds
+        self._slots_drained = slots_drained
         self._due = asyncio.Event()
         self._busy: dict[str, asyncio.Task[None]] = {}
         self._loop: asyncio.Task[None] | None = None
@@ -83,8 +87,12 @@ class Finalizer:
         self._loop = asyncio.create_task(self._run(), name="finalizer")
 
     async def drain(self, grace: float) -> None:
-        """Takes no new job, and waits for those it has."""
+        """Ends the jobs whose last task was done here, and takes no other."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._slots_drained.wait(), grace + _LAST_SECONDS)
         await self._end_loop()
+        if self._due.is_set():
+            await self._look()
         if self._busy:
             await asyncio.wait(self._busy.values(), timeout=grace)
 

@@ -65,8 +65,12 @@ class Runner:
         *,
         late: Callable[[Claim, float], Failure],
         final_due: Callable[[], None],
+        drained: asyncio.Event,
     ) -> None:
-        """`late` words the failure of an attempt over its deadline; `final_due` is called when a job is to be ended."""
+        """`late` words the failure of an attempt over its deadline; `final_due` is called when a job is to be ended.
+
+        `drained` is set while nothing runs and nothing will.
+        """
         self.limits = limits
         self.running: set[Slot] = set()
         self.counts = Counts()
@@ -76,6 +80,7 @@ class Runner:
         self._clock = clock
         self._late = late
         self._final_due = final_due
+        self._drained = drained
         self._wanted = asyncio.Event()  # set while a claim is wanted: running, and a slot is free
         self._idle = asyncio.Event()
         self._idle.set()
@@ -98,6 +103,7 @@ class Runner:
     def resume(self) -> None:
         """Claims again, also after a drain."""
         self.state = "running"
+        self._drained.clear()
         if self._feeder is None or self._feeder.done():
             self._feeder = asyncio.create_task(self._feed(), name="runner.feeder")
         self._beckon()
@@ -118,8 +124,9 @@ class Runner:
             await self._give_back_running()
         await self._feeder_ends()
         if self.state == "draining":
-            await self._lane.return_surplus()
             self.state = "drained"
+            self._drained.set()
+            await self._lane.return_surplus()
 
     async def stop(self) -> None:
         """Gives back what still runs and ends the lease; safe to call twice, and without a start."""
@@ -167,8 +174,8 @@ class Runner:
             await self._admit(claims)
 
     async def _admit(self, claims: list[Claim]) -> None:
-        """Gives each claim a slot; what a drain overtook goes back."""
-        if not self._open():
+        """Gives each claim a slot; what a pause or a drain overtook goes back."""
+        if self.state != "running":
             await self._return(claims)
             return
         for claim in claims:

@@ -129,21 +129,25 @@ class RemoteLeases:
 
     async def _held_in(self, partition: int, consumer: str) -> list[Held]:
         lane = self._lanes[partition]
-        run = self._clients.commands.execute_command
-        pending = await run("XPENDING", lane, keys.GROUP_WORKERS, "-", "+", _PENDING, consumer)
+        commands = self._clients.commands
+        rows = await commands.xpending_range(lane, keys.GROUP_WORKERS, "-", "+", _PENDING, consumer)
         found = []
-        for row in pending:
-            entry_id, _, idle_ms, deliveries = row.values() if isinstance(row, dict) else row
-            redo = await run("HGET", keys.redo(lane), entry_id) or b"0:0"
-            attempts, crashes = (int(part) for part in redo.split(b":"))
-            lent = Lent(consumer, partition, entry_id.decode(), int(deliveries), attempts, crashes)
-            claim = await self.claim_of(lent)
+        for row in rows:
+            attempts, crashes = await self._redo(lane, row["message_id"])
+            deliveries, idle_ms = int(row["times_delivered"]), int(row["time_since_delivered"])
+            entry = bytes(row["message_id"]).decode()  # type: ignore[arg-type]  # our clients answer in bytes
+            claim = await self.claim_of(Lent(consumer, partition, entry, deliveries, attempts, crashes))
             if claim is not None:
-                token = claim.task.replay << 20 | int(deliveries)
-                claim.token = token
-                lent = Lent(consumer, partition, lent.entry, token, attempts, crashes)
-                found.append(Held(claim, lent, int(idle_ms)))
+                claim.token = claim.task.replay << 20 | deliveries
+                lent = Lent(consumer, partition, entry, claim.token, attempts, crashes)
+                found.append(Held(claim, lent, idle_ms))
         return found
+
+    async def _redo(self, lane: str, entry: object) -> tuple[int, int]:
+        """Attempts and crashes of an entry, before its present claim."""
+        redo = await self._clients.commands.execute_command("HGET", keys.redo(lane), entry)
+        attempts, crashes = (redo or b"0:0").split(b":")
+        return int(attempts), int(crashes)
 
     async def _beat(self, consumer: str, *, first: bool) -> bool:
         beats = (

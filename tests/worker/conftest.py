@@ -10,12 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 from google.protobuf.duration_pb2 import Duration
 
 from fetchbox.config.v1.config_pb2 import Config, JobType
 from fetchbox.ingest.v1 import manifest_pb2
 from fetchbox.jobs.jobs_pb2 import DownloadTask
+from fetchbox.worker.v1.worker_service_pb2_grpc import WorkerServiceStub
 from kernel.handlers import HandlerRegistry, Manifest, plan_tasks
 from kernel.ids import uuid7
 from kernel.ledger import JobRecord, Ledger
@@ -44,6 +46,12 @@ def worker_config(loopback: Config) -> Config:
     config.job_types["gallery"].CopyFrom(JobType(handler="tests.worker.custom_handlers:Gallery", checksum="strict"))
     config.job_types["broken"].CopyFrom(JobType(handler="tests.worker.custom_handlers:Broken", checksum="strict"))
     return config
+
+
+def options(handler: str, **values: Any) -> JobType:
+    """A job type with one of the handlers of these tests."""
+    path = f"tests.worker.custom_handlers:{handler}"
+    return JobType(handler=path, checksum="strict", options=json.dumps(values).encode())
 
 
 @dataclass
@@ -163,6 +171,10 @@ class WorkerProcess:
         self.process.kill()
         self.process.wait()
 
+    def tail(self) -> str:
+        """The end of its log."""
+        return self.log.read_text()[-4000:]
+
     def terminate(self) -> int:
         """SIGTERM; the exit code."""
         self.process.terminate()
@@ -182,6 +194,13 @@ def start_process(tmp_path: Path) -> Iterator[Callable[[Config], WorkerProcess]]
     for process in running:
         with suppress(ProcessLookupError):
             process.kill()
+
+
+@pytest.fixture
+async def worker_stub(worker_config: Config) -> AsyncIterator[Any]:
+    """A client of the worker that listens where `worker_config` says."""
+    async with grpc.aio.insecure_channel(worker_config.worker.listen) as channel:
+        yield WorkerServiceStub(channel)
 
 
 def duty(service: Service, name: str) -> Any:

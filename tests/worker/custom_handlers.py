@@ -1,8 +1,10 @@
 """Handlers that tests name by their path, as a deployment names its own."""
 
 import asyncio
+import json
 import os
 import threading
+from pathlib import Path
 from typing import Any
 
 from fetchbox.jobs.jobs_pb2 import DownloadTask, StorageHint
@@ -43,7 +45,7 @@ class Gallery(JobHandler):
         return StorageHint(
             bucket=self.options.get("bucket", ""),
             key=f"gallery/{manifest.job_id}/{resource.id}.img",
-            metadata={"album": str(manifest.attributes.get("crawl_id", ""))},
+            metadata={"album": str(manifest.attributes.get("crawl_id", "none"))},
         )
 
     def finalize_job(self, summary: JobSummary) -> None:
@@ -93,6 +95,24 @@ class Broken(DefaultHandler):
 
     async def finalize_job(self, summary: JobSummary) -> None:
         self._fail("finalize_job")
+
+
+class Told(Noop):
+    """Writes down each call of `finalize_job`; the first one is the death of its process where `dies` says so."""
+
+    async def finalize_job(self, summary: JobSummary) -> None:
+        first = await asyncio.to_thread(self._note, summary)
+        if first and self.options.get("dies"):
+            os._exit(9)
+        await asyncio.sleep(self.options.get("takes", 0))
+
+    def _note(self, summary: JobSummary) -> bool:
+        entry = {"job_id": summary.job_id, "status": summary.status, "results": len(summary.results)}
+        with Path(self.options["file"]).open("a+") as file:
+            file.seek(0)
+            first = not file.read()
+            file.write(json.dumps(entry) + "\n")
+        return first
 
 
 class NeedsOption(JobHandler):
