@@ -18,15 +18,19 @@ from typing import Any, cast
 import hiredis
 
 from fetchbox.config.v1 import config_pb2
+from fetchbox.errors.v1 import errors_pb2
 from kernel.config import seconds
-from kernel.errors import unavailable
+from kernel.errors import FetchboxError, unavailable
 
 Command = tuple[Any, ...]
 """Strings, bytes, integers and floats."""
 
 
-class PipeLost(ConnectionError):  # noqa: N818 - a state of the pipe, not a fault of the caller
-    """The connection is gone; what was asked may or may not have happened."""
+class PipeLost(FetchboxError):  # noqa: N818  # a state of the pipe, not a fault of the caller
+    """`UNAVAILABLE`: the connection is gone; what was asked may or may not have happened."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(errors_pb2.REASON_UNAVAILABLE, message)
 
 
 @dataclass(frozen=True, slots=True)

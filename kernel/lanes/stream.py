@@ -100,7 +100,7 @@ class StreamLane:
         try:
             await asyncio.to_thread(self._heartbeat.start)
             await provision(self._link, self._lanes)
-        except (RedisError, OSError) as error:
+        except (RedisError, OSError, PipeLost) as error:
             await asyncio.to_thread(self._heartbeat.stop)
             self._heartbeat = None
             raise unavailable(f"Redis at {self._clients.address} does not answer: {error}") from error

@@ -1,0 +1,184 @@
+"""A ledger and lanes on a real server, with short leases, for the tests of the lane."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from typing import Any, TypeVar
+
+from google.protobuf.message import Message
+
+from fetchbox.config.v1.config_pb2 import Config
+from fetchbox.jobs.jobs_pb2 import DeadLetterTask, DownloadTask, JobLog, JobStatus
+from kernel import ids, keys
+from kernel.clock import SystemClock
+from kernel.config import defaults
+from kernel.lanes.stream import Claim, Failure, Settled, StreamLane, Success
+from kernel.ledger import JobRecord, Ledger
+from kernel.redis import RedisClients
+
+M = TypeVar("M", bound=Message)
+
+NEVER_HELD = Failure("DOWNLOAD_HTTP_404", "not there")
+PASSING = Failure("DOWNLOAD_DNS", "no address")
+
+
+def settings(addr: str, *, ttl: float = 30.0, crash_limit: int = 3) -> Config:
+    """Defaults with fast retries and reaps."""
+    config = defaults()
+    config.redis.addr = addr
+    config.worker.heartbeat_ttl.FromNanoseconds(int(ttl * 1e9))
+    config.worker.reap_interval.FromNanoseconds(50_000_000)
+    config.worker.backoff.base.FromNanoseconds(1_000_000)
+    config.worker.backoff.max.FromNanoseconds(20_000_000)
+    config.worker.crash_limit = crash_limit
+    return config
+
+
+def task(job_id: str, index: int, total: int, **more: Any) -> DownloadTask:
+    """Resource `r{index}` of a job."""
+    more.setdefault("resource_id", f"r{index}")
+    more.setdefault("resource_index", index)
+    more.setdefault("resources_total", total)
+    return DownloadTask(job_id=job_id, job_type="default", url=f"http://site/{index}", **more)
+
+
+class Rig:
+    """Everything that a test of the lane touches."""
+
+    def __init__(self, config: Config, clients: RedisClients) -> None:
+        self.config = config
+        self.clients = clients
+        self.redis = clients.commands
+        self.ledger = Ledger(clients, config)
+        self.finalizing = False
+        self.retries = config.worker.max_retries
+        self.lanes: list[StreamLane] = []
+
+    @property
+    def streams(self) -> list[str]:
+        return [keys.stream(keys.TASKS, p) for p in range(self.config.streams.tasks.partitions)]
+
+    def lane_of(self, job_id: str) -> str:
+        return keys.stream(keys.TASKS, keys.partition_of(job_id, self.config.streams.tasks.partitions))
+
+    async def lane(self, worker: str = "w1") -> StreamLane:
+        """A started lane, stopped with the rig."""
+        made = StreamLane(
+            self.clients,
+            self.config,
+            worker,
+            SystemClock(),
+            random.Random(1),
+            lambda _: self.finalizing,
+            lambda _: self.retries,
+        )
+        await made.start()
+        self.lanes.append(made)
+        return made
+
+    async def submit(self, total: int, job_id: str = "", **more: Any) -> str:
+        """A job as ingest makes it."""
+        job_id = job_id or ids.uuid7()
+        await self.ledger.enter_outbox(job_id)
+        await self.ledger.accept(JobRecord(job_id=job_id, job_type="default", resource_total=total))
+        tasks = [task(job_id, index, total, **more).SerializeToString() for index in range(1, total + 1)]
+        assert await self.ledger.publish(job_id, tasks)
+        return job_id
+
+    async def direct(self, *tasks: DownloadTask) -> None:
+        """Tasks as a direct producer adds them."""
+        for one in tasks:
+            await self.redis.xadd(self.lane_of(one.job_id), {"payload": one.SerializeToString()})
+
+    async def claim(self, lane: StreamLane, count: int, patience: float = 5.0) -> list[Claim]:
+        """Exactly so many claims."""
+        claims: list[Claim] = []
+        async with asyncio.timeout(patience):
+            while len(claims) < count:
+                claims += await lane.claim(count - len(claims), 0.2)
+        assert len(claims) == count
+        return claims
+
+    async def nothing(self, lane: StreamLane, wait: float = 0.2) -> None:
+        """Asserts that there is nothing to claim."""
+        assert await lane.claim(16, wait) == []
+
+    async def settle(self, lane: StreamLane, claims: Iterable[Claim], outcome: Success | Failure) -> list[Settled]:
+        return list(await asyncio.gather(*(lane.settle(claim, outcome) for claim in claims)))
+
+    async def die(self, lane: StreamLane) -> None:
+        """What a SIGKILL leaves: nothing more is sent, nothing is given back, and the lease runs out at once."""
+        heartbeat = lane._heartbeat
+        assert heartbeat is not None
+        await lane._settler.stop()
+        await lane._reader.drop()
+        await asyncio.to_thread(heartbeat.stop)
+        lane._link.close()
+        lane._reading.close()
+        lane._heartbeat = None
+        self.lanes.remove(lane)
+        await self.lapse(lane._worker)
+
+    async def lapse(self, worker: str) -> None:
+        """The lease of a worker is over."""
+        for stream in self.streams:
+            await self.redis.zrem(keys.lease(stream), worker)
+
+    async def pending(self) -> int:
+        """Entries that are not acknowledged."""
+        found = [await self.redis.xpending(stream, keys.GROUP_WORKERS) for stream in self.streams]
+        return sum(one["pending"] for one in found)
+
+    async def settled(self) -> None:
+        """Waits until nothing is pending."""
+        await until(lambda: self.pending(), lambda count: count == 0)
+
+    async def published(self, topic: str, kind: type[M]) -> list[M]:
+        """All messages of a topic, oldest first in each partition."""
+        found: list[M] = []
+        for stream in await self.redis.keys(f"{keys.NAMESPACE}{topic}:*"):
+            found += [kind.FromString(fields[b"payload"]) for _, fields in await self.redis.xrange(stream)]
+        return found
+
+    async def statuses(self) -> list[JobStatus]:
+        return await self.published(keys.STATUS, JobStatus)
+
+    async def logs(self) -> list[JobLog]:
+        return await self.published(keys.LOGS, JobLog)
+
+    async def letters(self) -> list[DeadLetterTask]:
+        return await self.published(keys.DLQ, DeadLetterTask)
+
+    async def events(self, job_id: str) -> list[str]:
+        return [event.type for event in await self.ledger.events(job_id)]
+
+
+T = TypeVar("T")
+
+
+async def until(read: Callable[[], Awaitable[T]], good: Callable[[T], bool], patience: float = 10.0) -> T:
+    """Polls until what is read is good."""
+    ends = time.monotonic() + patience
+    while True:
+        value = await read()
+        if good(value):
+            return value
+        assert time.monotonic() < ends, f"still {value!r} after {patience} s"
+        await asyncio.sleep(0.01)
+
+
+@contextlib.asynccontextmanager
+async def rig(config: Config) -> AsyncIterator[Rig]:
+    """An opened rig; whatever lanes it made are stopped."""
+    clients = await RedisClients.open(config.redis)
+    made = Rig(config, clients)
+    try:
+        yield made
+    finally:
+        for lane in made.lanes:
+            await lane.stop()
+        await clients.close()
