@@ -1,0 +1,58 @@
+"""What someone has to do for the streams every now and then: retention, offsets, and the gauges that show them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from fetchbox.config.v1 import config_pb2
+from kernel import keys
+from kernel.log.backlog import Backlog, Backlogs
+from kernel.log.epochs import Epochs
+from kernel.log.offsets import parse_id
+from kernel.log.redis import RedisLog
+from kernel.log.retention import StreamRetention
+from kernel.log.shapes import shapes
+from kernel.redis import RedisClients
+from kernel.telemetry import metrics
+from kernel.telemetry.logs import get_logger
+
+_log = get_logger("log")
+
+
+class StreamKeeper:
+    """The work of a periodic duty. Several processes may do it at once."""
+
+    def __init__(self, clients: RedisClients, config: config_pb2.Config) -> None:
+        self._clients = clients
+        self._retention = StreamRetention(clients, config)
+        self._epochs = Epochs(clients, config)
+        self._backlogs = Backlogs(clients, config)
+        self._log = RedisLog(clients)
+        self._shapes = shapes(config)
+
+    async def run(self) -> None:
+        """One round."""
+        for topic, removed in (await self._retention.enforce()).items():
+            if removed:
+                _log.info("stream_trimmed", topic=topic, removed=removed)
+        await self._epochs.keep()
+        await self.sample()
+
+    async def sample(self) -> None:
+        """Sets the gauges of every topic."""
+        by_topic: dict[str, list[Backlog]] = defaultdict(list)
+        for part in await self._backlogs.read():
+            by_topic[part.topic].append(part)
+        now = await self._clients.now_ms()
+        for shape in self._shapes:
+            parts = by_topic[shape.topic]
+            metrics.STREAM_LENGTH.labels(topic=shape.topic).set(sum(part.length for part in parts))
+            firsts = [await self._log.first(stream) for stream in shape.streams()]
+            oldest = min((parse_id(first)[0] for first in firsts if first is not None), default=now)
+            metrics.STREAM_OLDEST_AGE.labels(topic=shape.topic).set(max(0, now - oldest) / 1000)
+            for group in shape.groups:
+                metrics.GROUP_LAG.labels(topic=shape.topic, group=group).set(sum(part.waiting for part in parts))
+                metrics.GROUP_PENDING.labels(topic=shape.topic, group=group).set(sum(part.pending for part in parts))
+        tasks = by_topic[keys.TASKS]
+        metrics.DELAYED.set(sum(part.delayed for part in tasks))
+        metrics.QUEUE_OLDEST_AGE.set(max((part.oldest_age_ms for part in tasks), default=0) / 1000)

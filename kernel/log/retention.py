@@ -1,0 +1,89 @@
+"""Retention of the four streams: time first, then size (seed 000 section 3), a bounded piece of work a pass.
+
+Of `jobs.tasks` only settled entries go, whatever their age and the size of the stream: the lane's own script decides
+that (`kernel/lua/trim.lua`). Of the others every entry may go: what a group has not read by then is of no use any more.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from fetchbox.config.v1 import config_pb2
+from kernel import keys
+from kernel.log.redis import RedisLog
+from kernel.log.shapes import Shape, shapes
+from kernel.redis import RedisClients
+from kernel.scripts import TRIM
+from kernel.telemetry import metrics
+
+EXPORTER: Final = "exporter"
+"""The reader in `keys.cursors` that retention must not overtake while it is registered."""
+
+_STEPS: Final = 10
+_SAMPLES: Final = 20
+
+
+class StreamRetention:
+    """Removes what is older or more than the configuration keeps. Raises `UNAVAILABLE` where Redis does not answer."""
+
+    def __init__(self, clients: RedisClients, config: config_pb2.Config) -> None:
+        self._clients = clients
+        self._log = RedisLog(clients)
+        self._shapes = shapes(config)
+
+    async def enforce(self) -> dict[str, int]:
+        """One pass over every partition, of up to 100,000 entries each; how many went, by topic."""
+        removed = {}
+        for shape in self._shapes:
+            removed[shape.topic] = await self._enforce(shape)
+            metrics.STREAM_TRIMMED.labels(topic=shape.topic).inc(removed[shape.topic])
+        return removed
+
+    async def _enforce(self, shape: Shape) -> int:
+        tasks = shape.topic == keys.TASKS
+        before = f"{max(0, await self._clients.now_ms() - shape.retention_ms)}-0"
+        removed = 0
+        for stream in shape.streams():
+            removed += await (self._settled(stream, shape, 0) if tasks else self._steps(stream, "MINID", before))
+        for stream, keep in (await self._over_size(shape)).items():
+            removed += await (self._settled(stream, shape, keep) if tasks else self._steps(stream, "MAXLEN", keep))
+        return removed
+
+    async def _steps(self, stream: str, by: str, limit: str | int) -> int:
+        removed = 0
+        for _ in range(_STEPS):
+            step = await self._log.trim_step(stream, by, limit)
+            removed += step
+            if not step:
+                break
+        return removed
+
+    async def _settled(self, stream: str, shape: Shape, keep: int) -> int:
+        export = await self._clients.commands.hexists(keys.cursors(stream), EXPORTER)
+        removed = 0
+        for _ in range(_STEPS):
+            args = (shape.retention_ms, int(bool(export)), keep)
+            step = int((await self._clients.call(TRIM, (stream, keys.cursors(stream)), args))[0])
+            removed += step
+            if not (step and keep):
+                break
+        return removed
+
+    async def _over_size(self, shape: Shape) -> dict[str, int]:
+        """How many entries each partition may keep, where the topic is over its size; nothing where it is not.
+
+        Redis tells the bytes of a stream by sampling it; the partitions give up the same share, so the oldest go first.
+        """
+        sizes = {stream: await stream_bytes(self._clients, stream) for stream in shape.streams()}
+        total = sum(sizes.values())
+        metrics.STREAM_BYTES.labels(topic=shape.topic).set(total)
+        if total <= shape.max_bytes:
+            return {}
+        lengths = {stream: await self._log.length(stream) for stream in sizes}
+        # At least one entry: a script takes 0 for "no limit", and a cap below one entry empties nothing useful.
+        return {stream: max(1, length * shape.max_bytes // total) for stream, length in lengths.items() if length}
+
+
+async def stream_bytes(clients: RedisClients, stream: str) -> int:
+    """The memory of a stream, sampled; 0 where there is none."""
+    return int(await clients.commands.execute_command("MEMORY USAGE", stream, "SAMPLES", _SAMPLES) or 0)
