@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 from kernel.clock import Clock, SystemClock
+from kernel.tasks import ended
 from kernel.telemetry import metrics
 from kernel.telemetry.logs import get_logger
 
@@ -68,9 +69,7 @@ class Periodic:
     async def stop(self) -> None:
         """Cancels the turn that runs."""
         task, self._task = self._task, None
-        if task is not None:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+        await ended(task)
 
     async def _run(self) -> None:
         failures = 0

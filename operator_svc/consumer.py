@@ -14,6 +14,7 @@ from google.protobuf.message import Message
 from kernel.clock import Clock
 from kernel.errors import FetchboxError
 from kernel.log.topics import Group, Received
+from kernel.tasks import ended
 from kernel.telemetry import metrics
 from kernel.telemetry.logs import get_logger
 
@@ -47,9 +48,7 @@ class Consumer(Generic[M]):
     async def stop(self) -> None:
         """Stops where it is."""
         task, self._task = self._task, None
-        if task is not None:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+        await ended(task)
 
     async def _run(self) -> None:
         failures = 0

@@ -12,6 +12,7 @@ from typing import Generic, Self, TypeAlias, TypeVar
 
 from kernel.clock import Clock
 from kernel.errors import FetchboxError, unavailable
+from kernel.tasks import ended
 from kernel.telemetry.logs import get_logger
 
 _log = get_logger("operator.feed")
@@ -132,9 +133,7 @@ class Feed(Generic[T]):
     async def stop(self) -> None:
         """Stops reading."""
         task, self._task = self._task, None
-        if task is not None:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+        await ended(task)
 
     async def _run(self) -> None:
         pause = _GATHER_SECONDS

@@ -1,0 +1,195 @@
+"""WatchJob: backfill and live as one read, terminal events, replays, gaps, and many watchers on one connection."""
+
+import asyncio
+import json
+
+import grpc
+import pytest
+
+from fetchbox.operator.v1 import operator_service_pb2 as pb
+from fetchbox.operator.v1.operator_service_pb2_grpc import OperatorServiceStub
+from kernel import keys
+from kernel.clock import SystemClock
+from operator_svc import feed as feed_module
+from operator_svc.bootstrap import _event_reader
+from operator_svc.events import JobWatches
+from operator_svc.feed import Feed
+
+
+async def watch(operator, job_id: str, last: str = "", limit: int = 10_000) -> list:
+    """The events of a job until its stream ends, or until `limit` have come."""
+    found = []
+    call = operator.WatchJob(pb.WatchJobRequest(job_id=job_id, last_event_id=last))
+    async for event in call:
+        found.append(event)
+        if len(found) == limit:
+            call.cancel()
+            break
+    return found
+
+
+def types(events) -> list[str]:
+    return [event.type for event in events]
+
+
+async def test_hello_first_then_everything_until_the_terminal_event(operator, hand):
+    job_id = await hand.ended(2)
+    events = await watch(operator, job_id)
+    assert types(events) == ["hello", "queued", "progress", "done"]
+    assert json.loads(events[0].data) == {"job_id": job_id, "last_id": "0-0"}
+    assert events[0].id == ""
+    assert events[-1].step == "worker.settle"
+    assert json.loads(events[-1].data)["resource_completed"] == 2
+    assert events[-1].ts > 0
+
+
+async def test_a_watcher_sees_live_events_in_order_without_repetition(operator, hand):
+    job_id = await hand.job(30)
+    watching = asyncio.create_task(watch(operator, job_id))
+    for index in range(1, 31):
+        await hand.settle(job_id, index)
+        await asyncio.sleep(0.003)
+    events = await asyncio.wait_for(watching, 10)
+    stored = await hand.ledger.events(job_id)
+    assert [event.id for event in events[1:]] == [event.id for event in stored]
+    assert types(events)[-1] == "done"
+
+
+@pytest.mark.parametrize("place", range(4))
+async def test_a_reconnect_goes_on_behind_the_last_event(operator, hand, place):
+    job_id = await hand.ended(2)
+    stored = await hand.ledger.events(job_id)
+    last = "" if place == 0 else stored[place - 1].id
+    events = await watch(operator, job_id, last)
+    assert [event.id for event in events[1:]] == [event.id for event in stored[place:]]
+    assert json.loads(events[0].data)["last_id"] == (last or "0-0")
+
+
+async def test_a_cancel_ends_the_stream(operator, hand):
+    job_id = await hand.job()
+    watching = asyncio.create_task(watch(operator, job_id))
+    await asyncio.sleep(0.05)
+    await operator.CancelJob(pb.CancelJobRequest(job_id=job_id))
+    assert types(await asyncio.wait_for(watching, 5))[-1] == "canceled"
+
+
+async def test_a_replayed_job_goes_on_behind_its_old_end(operator, hand):
+    job_id = await hand.ended(2, "DOWNLOAD_DNS")
+    assert await hand.ledger.replay(job_id, "r1", 1, 0, 3) == ("replayed", 1)
+    watching = asyncio.create_task(watch(operator, job_id))
+    await asyncio.sleep(0.3)
+    assert not watching.done(), "the old end is not the end"
+    await hand.settle(job_id, 1, replay=1)
+    assert types(await asyncio.wait_for(watching, 5)) == [
+        "hello", "queued", "progress", "error", "replayed", "done"
+    ]  # fmt: skip
+    old_end = (await hand.ledger.events(job_id))[2]
+    assert types(await watch(operator, job_id, old_end.id)) == ["hello", "replayed", "done"]
+
+
+async def test_a_replay_that_races_the_end_is_followed(operator, hand):
+    """The watcher reads a terminal event live, and the job is replayed before it can look at the record."""
+    job_id = await hand.job(1)
+    watching = asyncio.create_task(watch(operator, job_id))
+    await asyncio.sleep(0.3)
+    await hand.settle(job_id, 1, "DOWNLOAD_DNS")
+    await hand.ledger.replay(job_id, "r1", 1, 0, 3)
+    await asyncio.sleep(0.5)
+    assert not watching.done()
+    await hand.settle(job_id, 1, replay=1)
+    assert types(await asyncio.wait_for(watching, 5))[-3:] == ["error", "replayed", "done"]
+
+
+async def test_a_cursor_older_than_the_stream_gets_a_gap_with_the_record(operator, hand):
+    job_id = await hand.ended(2)
+    stored = await hand.ledger.events(job_id)
+    await hand.clients.commands.xtrim(keys.job_events(job_id), minid=stored[1].id, approximate=False)
+    events = await watch(operator, job_id, stored[0].id)
+    assert types(events) == ["hello", "gap", "progress", "done"]
+    gap = json.loads(events[1].data)
+    assert (gap["job_id"], gap["status"], gap["resource_completed"]) == (job_id, "completed", 2)
+    assert events[1].id == ""
+    assert types(await watch(operator, job_id, stored[1].id)) == ["hello", "done"], "no gap where nothing is missing"
+
+
+async def test_a_stream_that_is_gone_is_a_gap_and_an_odd_cursor_ends_too(operator, hand):
+    job_id = await hand.ended(1)
+    assert types(await watch(operator, job_id, "99999999999999-0")) == ["hello"]
+    await hand.clients.commands.delete(keys.job_events(job_id))
+    assert types(await watch(operator, job_id, "5-0")) == ["hello", "gap"]
+
+
+async def test_the_stream_ends_when_the_record_is_gone(hand):
+    feed = Feed("events", _event_reader(hand.ledger), SystemClock())
+    watches = JobWatches(hand.ledger, feed, idle_seconds=0.1)
+    job_id = await hand.job()
+    await feed.start()
+
+    async def read() -> list:
+        return [event async for event in watches.watch(job_id, "")]
+
+    watching = asyncio.create_task(read())
+    await asyncio.sleep(0.2)
+    assert not watching.done()
+    await hand.clients.commands.delete(keys.job(job_id))
+    assert types(await asyncio.wait_for(watching, 5)) == ["hello", "queued"]
+    assert feed.subscribers == 0
+    await feed.stop()
+
+
+async def connections(hand) -> int:
+    return len(await hand.clients.commands.client_list())
+
+
+async def test_500_watchers_share_one_connection_and_leave_nothing(operator, hand):
+    jobs = [await hand.job(2) for _ in range(50)]
+    before = await connections(hand)
+    watching = [asyncio.create_task(watch(operator, jobs[i % 50])) for i in range(500)]
+    await asyncio.sleep(2)
+    during = await connections(hand)
+    assert during - before <= 10, f"{during - before} connections for 500 watchers"
+    for job_id in jobs:
+        await hand.settle(job_id, 1)
+        await hand.settle(job_id, 2)
+    for events in await asyncio.wait_for(asyncio.gather(*watching), 60):
+        assert types(events) == ["hello", "queued", "progress", "done"]
+    assert await connections(hand) - before <= 10
+
+
+async def test_watchers_that_leave_are_forgotten(service, operator, hand):
+    job_id = await hand.job()
+    for _ in range(20):
+        assert types(await watch(operator, job_id, limit=2)) == ["hello", "queued"]
+    feed = next(duty for duty in service.duties if duty.name == "operator-events")
+    for _ in range(100):
+        if feed.subscribers == 0:
+            break
+        await asyncio.sleep(0.05)
+    assert feed.subscribers == 0
+
+
+async def test_a_client_that_does_not_read_is_dropped_and_others_go_on(operator, hand, config, monkeypatch):
+    monkeypatch.setattr(feed_module, "CAPACITY", 50)
+    monkeypatch.setattr(feed_module, "STUCK_SECONDS", 0.5)
+    job_id = await hand.job(1)
+    options = [("grpc.http2.lookahead_bytes", 1024), ("grpc.http2.bdp_probe", 0)]
+    async with grpc.aio.insecure_channel(config.operator.listen, options) as channel:
+        slow = OperatorServiceStub(channel).WatchJob(pb.WatchJobRequest(job_id=job_id))
+        await slow.read()
+        quick = asyncio.create_task(watch(operator, job_id))
+        await asyncio.sleep(0.3)
+        text = "x" * 20_000
+        for start in range(0, 2000, 20):
+            pipe = hand.clients.commands.pipeline(transaction=False)
+            for number in range(start, start + 20):
+                fields = {"type": "progress", "ts": 1, "step": "t", "data": json.dumps({"n": number, "text": text})}
+                pipe.xadd(keys.job_events(job_id), fields)
+            await pipe.execute()
+            await asyncio.sleep(0.01)
+        await hand.settle(job_id, 1)
+        events = await asyncio.wait_for(quick, 60)
+        assert len(events) == 2000 + 3
+        with pytest.raises(grpc.RpcError) as dropped:  # noqa: PT012 - many reads, of which one must fail
+            while await slow.read() is not grpc.aio.EOF:
+                pass
+        assert dropped.value.code() in {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED}
