@@ -1,12 +1,15 @@
 """The protovalidate rules of the protos, as `Violation`s with dotted paths."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
 import protovalidate
 from google.protobuf.message import Message
 
 from kernel.errors import FetchboxError, Violation, invalid
+
+_LISTED = 100
+_LISTED_BYTES = 6000
 
 
 class _Element(Protocol):
@@ -51,8 +54,21 @@ def require_valid(message: Message) -> None:
         raise refusal(broken)
 
 
-def refusal(broken: list[Violation]) -> FetchboxError:
-    """`INVALID_PAYLOAD` whose message names the first place and rule; at most 100 violations are listed."""
+def refusal(broken: Sequence[Violation]) -> FetchboxError:
+    """`INVALID_PAYLOAD` whose message names the first place and rule, and how many more there are.
+
+    At most 100 violations are listed, and fewer where they are long: an answer travels in HTTP/2 trailers, of which
+    gRPC clients take 8 KB before they drop it.
+    """
     first = broken[0]
     more = f" (and {len(broken) - 1} more)" if len(broken) > 1 else ""
-    return invalid(f"{first.field}: {first.description}{more}", broken[:100])
+    return invalid(f"{first.field}: {first.description}{more}", _listed(broken))
+
+
+def _listed(broken: Sequence[Violation]) -> Iterator[Violation]:
+    room = _LISTED_BYTES
+    for violation in broken[:_LISTED]:
+        room -= sum(len(text.encode()) + 4 for text in (violation.field, violation.description, violation.rule))
+        if room < 0:
+            return
+        yield violation
