@@ -188,7 +188,8 @@ def write_value(message: Any) -> Any:
 def _number(value: float) -> float | int:
     if not math.isfinite(value):
         raise MismatchError("is a number that JSON cannot express")
-    return int(value) if value.is_integer() and abs(value) < _EXACT else value
+    is_whole = value.is_integer() and abs(value) < _EXACT and str(value) != "-0.0"
+    return int(value) if is_whole else value
 
 
 def write_struct(message: Any) -> dict[str, Any]:

@@ -151,7 +151,9 @@ async def running(
     upstream = Upstream(target or f"127.0.0.1:{port}")
     codec = Codec(pool, zeros=zeros)
     handler = Handler(
-        endpoints({service: upstream}, codec), ErrorPrinter(codec), limits or Limits(body=1 << 20, heartbeat=15.0)
+        endpoints({service: upstream}, codec),
+        ErrorPrinter(Codec(descriptor_pool.Default())),
+        limits or Limits(body=1 << 20, heartbeat=15.0),
     )
     server = HttpServer("127.0.0.1:0", handler, [upstream])
     await server.start()
