@@ -205,11 +205,13 @@ def test_the_worker_is_steered(connected: CommandLine, web: SampleSite) -> None:
     assert json.loads(connected.run("worker", "status", "--json").stdout)["state"] == "running"
     assert json.loads(connected.run("worker", "pause", "--json").stdout)["state"] == "paused"
     try:
-        accepted = json.loads(connected.run("submit", "-", "--json", stdin=manifest(web, one="/images/1.png")).stdout)
-        assert json.loads(connected.run("jobs", "get", accepted["job_id"], "--json").stdout)["status"] == "queued"
+        accepted = json.loads(connected.run("submit", "-", "--json", stdin=manifest(web, one="/images/77.png")).stdout)
+        time.sleep(0.3)  # in which a worker that is not paused would fetch it
+        assert web.hits["/images/77.png"] == 0
     finally:
         assert json.loads(connected.run("worker", "resume", "--json").stdout)["state"] == "running"
     assert connected.run("jobs", "watch", accepted["job_id"]).returncode == 0
+    assert web.hits["/images/77.png"] == 1
 
 
 def test_health_names_every_component(connected: CommandLine) -> None:
