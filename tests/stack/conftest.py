@@ -4,6 +4,7 @@ import io
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
@@ -109,3 +110,11 @@ def connected(cli: CommandLine, platform: LocalPlatform) -> CommandLine:
     platform.mend()
     cli.environ |= platform.environ
     return cli
+
+
+def until_known(line: CommandLine, job: str) -> None:
+    """Waits until a job that was published directly has a record."""
+    deadline = time.monotonic() + 10
+    while line.run("jobs", "get", job).returncode != 0:
+        assert time.monotonic() < deadline, f"{job} has no record"
+        time.sleep(0.02)

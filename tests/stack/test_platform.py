@@ -12,7 +12,7 @@ import pytest
 from cli.local import LocalPlatform
 from cli.sample_site import SampleSite
 from cli.serve import Role
-from tests.stack.conftest import CommandLine, Ended
+from tests.stack.conftest import CommandLine, Ended, until_known
 
 
 def manifest(web: SampleSite, **paths: str) -> str:
@@ -225,7 +225,7 @@ def test_health_names_every_component(connected: CommandLine) -> None:
 def test_a_task_published_directly_is_done(connected: CommandLine, web: SampleSite) -> None:
     run = connected.run("publish-task", "--url", web.url("/photo.jpg"), "--json")
     job = json.loads(run.stdout)["job"]
-    _until_known(connected, job)
+    until_known(connected, job)
     assert connected.run("jobs", "watch", job).returncode == 0
 
 
@@ -244,9 +244,3 @@ def test_a_killed_worker_costs_time_and_nothing_else(
 
 def _documents(run: Ended) -> list[dict[str, Any]]:
     return [json.loads(line) for line in run.stdout.splitlines()]
-
-
-def _until_known(line: CommandLine, job: str) -> None:
-    deadline = time.monotonic() + 10
-    while line.run("jobs", "get", job).returncode != 0:
-        assert time.monotonic() < deadline, f"{job} has no record"

@@ -1,0 +1,121 @@
+"""Every example runs, against a whole platform."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cli.local import LocalPlatform
+from cli.sample_site import SampleSite
+from tests.stack.conftest import ENVIRON, CommandLine, until_known
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples"
+NODE = shutil.which("node") is not None and shutil.which("npm") is not None
+
+
+def execute(line: CommandLine, *argv: str | Path, cwd: Path | None = None) -> "subprocess.CompletedProcess[str]":
+    """Runs a program with the environment that leads it to the platform."""
+    environ = line.environment
+    environ |= {f"FETCHBOX_{name}": environ[f"FETCHBOX_GATEWAY_{name}"] for name in ("INGEST", "OPERATOR", "WORKER")}
+    environ |= {"FETCHBOX_GATEWAY": environ["FETCHBOX_GATEWAY_LISTEN"]}
+    return subprocess.run(
+        list(map(str, argv)),
+        cwd=cwd or line.directory,
+        env=environ,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+@pytest.fixture
+def manifest(tmp_path: Path, web: SampleSite) -> Path:
+    """A manifest like examples/manifest.json, with resources on loopback."""
+    document = json.loads((EXAMPLES / "manifest.json").read_text())
+    for resource, path in zip(document["resources"], ("/images/1.png", "/flaky.txt"), strict=True):
+        resource["url"] = web.url(path)
+    path = tmp_path / "manifest.json"
+    path.write_text(json.dumps(document))
+    return path
+
+
+def test_the_manifest_is_accepted_as_it_is(connected: CommandLine) -> None:
+    """Accepted and canceled, since its resources are on the Internet."""
+    run = connected.run("submit", str(EXAMPLES / "manifest.json"), "--json")
+    assert run.returncode == 0, run
+    connected.run("jobs", "cancel", json.loads(run.stdout)["job_id"])
+
+
+def test_the_grpc_client(connected: CommandLine, manifest: Path) -> None:
+    run = execute(connected, sys.executable, EXAMPLES / "client.py", manifest)
+    assert run.returncode == 0, run
+    lines = run.stdout.splitlines()
+    assert lines[0].split()[0] == "hello" or lines[0].split()[1] in {"hello", "queued"}
+    assert lines[-1].startswith("completed: 2 of 2 stored; results: s3://")
+
+
+def test_the_rest_client(connected: CommandLine, manifest: Path) -> None:
+    run = execute(connected, "bash", EXAMPLES / "rest.sh", manifest)
+    assert run.returncode == 0, run
+    assert "event: done" in run.stdout
+    assert '"status":"completed"' in run.stdout.replace(" ", "")
+
+
+@pytest.mark.req("R001-5.01", "R001-5.02", "R001-5.03", "R001-5.04")
+@pytest.mark.parametrize("argv", [(sys.executable, EXAMPLES / "producer.py"), ("bash", EXAMPLES / "producer.sh")])
+def test_the_direct_producers(connected: CommandLine, web: SampleSite, argv: tuple[str | Path, ...]) -> None:
+    run = execute(connected, *argv, web.url("/photo.jpg"))
+    assert run.returncode == 0, run
+    _is_done(connected, run.stdout)
+
+
+@pytest.mark.skipif(not NODE, reason="there is no node here")
+def test_the_direct_producer_in_node(connected: CommandLine, web: SampleSite, tmp_path: Path) -> None:
+    project = tmp_path / "node"
+    shutil.copytree(EXAMPLES / "node", project, ignore=shutil.ignore_patterns("node_modules"))
+    installed = execute(connected, "npm", "ci", "--no-audit", "--no-fund", "--prefer-offline", cwd=project)
+    if installed.returncode:
+        pytest.skip(f"npm cannot install its packages: {installed.stderr[-200:]}")
+    connected.environ["FETCHBOX_PROTO"] = str(ROOT / "proto/fetchbox/jobs/jobs.proto")
+    run = execute(connected, "node", project / "producer.mjs", web.url("/photo.jpg"))
+    assert run.returncode == 0, run
+    _is_done(connected, run.stdout)
+
+
+def _is_done(line: CommandLine, printed: str) -> None:
+    job, entry = printed.split()
+    assert "-" in entry
+    until_known(line, job)
+    watched = line.run("jobs", "watch", job, "--json")
+    assert watched.returncode == 0, watched
+    assert json.loads(watched.stdout)["resource_completed"] == 1
+
+
+@pytest.fixture
+def gallery(tmp_path: Path) -> Iterator[LocalPlatform]:
+    """A platform with the example's configuration and handler."""
+    path = os.pathsep.join(filter(None, (str(EXAMPLES / "handlers"), os.environ.get("PYTHONPATH"))))
+    environ = ENVIRON | {"PYTHONPATH": path}
+    with LocalPlatform(tmp_path / "data", EXAMPLES / "fetchbox.toml", any_ports=True, environ=environ) as running:
+        yield running
+
+
+@pytest.mark.req("R001-3.02")
+def test_the_handler(cli: CommandLine, gallery: LocalPlatform, web: SampleSite) -> None:
+    cli.environ |= gallery.environ
+    resources = [{"id": name, "url": web.url("/images/1.png")} for name in ("picture", "picture_thumb")]
+    attributes = {"crawled_at": "2026-11-28T10:00Z"}
+    document = json.dumps({"manifest_version": "v1", "resources": resources, "attributes": attributes})
+    run = cli.run("submit", "-", "--job-type", "gallery", "--watch", "--json", stdin=document)
+    assert run.returncode == 0, run
+    job = json.loads(run.stdout)["job"]
+    assert job["resource_total"] == 1, "the thumbnail was left out"
+    logs = cli.run("jobs", "logs", job["job_id"]).stdout
+    assert f"s3://fetchbox/gallery/2026-11-28/{job['job_id']}/picture" in logs
