@@ -16,7 +16,7 @@ Field: TypeAlias = str | int | float | bool | BaseException | Sequence[str] | No
 
 _LONGEST: Final = 2048
 _LONGEST_STACK: Final = 16384
-_URL: Final = re.compile(r"https?://[^\s\"'<>]+")
+_URL: Final = re.compile(r"https?://[^\x00-\x20\"<>]+")
 _COLOURS: Final = {"debug": "\x1b[2m", "info": "\x1b[32m", "warn": "\x1b[33m", "error": "\x1b[31m"}
 _RESET: Final = "\x1b[0m"
 

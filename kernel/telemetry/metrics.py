@@ -140,7 +140,11 @@ class MetricsServer:
 
     async def start(self) -> None:
         """Listens; port 0 takes a free one, which `port` then tells. OSError where the port is taken."""
-        self._running = start_http_server(self.port, self._host, registry=REGISTRY)
+        try:
+            self._running = start_http_server(self.port, self._host, registry=REGISTRY)
+        except OSError as error:
+            problem = f"cannot show metrics at {self._host}:{self.port} (observability.metrics_port): {error.strerror}"
+            raise OSError(error.errno, problem) from error
         self.port = self._running[0].server_port
 
     async def drain(self, grace: float) -> None:
