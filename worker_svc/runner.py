@@ -20,7 +20,6 @@ from kernel.errors import FetchboxError, failure_name
 from kernel.handlers import describe
 from kernel.lanes.types import Claim, Failure, Outcome, Settled
 from kernel.lanes.worker import WorkerLane
-from kernel.pipe import PipeLost
 from kernel.telemetry import metrics
 from kernel.telemetry.logs import get_logger
 from worker_svc.slot import Slot
@@ -204,8 +203,9 @@ class Runner:
         slot.interrupt(self._late(slot.claim, self.limits.deadline))
 
     async def _run(self, slot: Slot) -> None:
+        slot.started = True
         try:
-            outcome: Outcome | None = await self._perform(slot.claim)
+            outcome: Outcome | None = slot.verdict if slot.interrupted else await self._perform(slot.claim)
         except asyncio.CancelledError:
             outcome = slot.verdict
         except Exception as error:  # noqa: BLE001 - a fault of the work is its outcome
@@ -251,7 +251,7 @@ class Runner:
             return
         try:
             await self._lane.give_back(claims)
-        except (FetchboxError, PipeLost) as error:
+        except FetchboxError as error:
             log.warn("give_back_failed", count=len(claims), error=error)
 
     async def _abandon_when_lost(self) -> None:

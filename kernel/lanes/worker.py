@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from kernel.errors import unavailable
 from kernel.lanes.stream import StreamLane
 from kernel.lanes.types import Claim
-from kernel.pipe import PipeLost
 
 
 class WorkerLane(StreamLane):
@@ -22,10 +20,7 @@ class WorkerLane(StreamLane):
         """Gives them back; that costs them neither an attempt nor a crash. Raises `UNAVAILABLE`."""
         async with self._claiming:
             rest, self._kept = self._kept, []
-            try:
-                await self._return([(entry.partition, entry.id) for entry in rest])
-            except PipeLost as lost:
-                raise unavailable(f"Redis at {self._clients.address} does not answer: {lost}") from lost
+            await self._return([(entry.partition, entry.id) for entry in rest])
 
 
 class LendingLane(WorkerLane):

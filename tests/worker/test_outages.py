@@ -1,0 +1,82 @@
+"""A worker whose Redis, object store or lease goes away under it."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+from cli.embedded.valkey import Valkey
+from cli.sample_site import SampleSite
+from fetchbox.config.v1.config_pb2 import Config
+from kernel import keys
+from kernel.errors import FetchboxError
+from kernel.ledger import Ledger
+from kernel.resources import Resources
+from tests.worker.conftest import Jobs, Start, WorkerProcess, duty, eventually
+
+
+async def test_a_worker_that_loses_its_lease_gives_up_and_begins_anew(
+    worker_config: Config, jobs: Jobs, start_worker: Start, site: SampleSite
+) -> None:
+    worker_config.worker.heartbeat_ttl.FromMilliseconds(600)
+    await start_worker(worker_config)
+    job_id = await jobs.submit({"slow": site.url("/slow.txt")})
+
+    async def asked() -> bool:
+        return site.hits["/slow.txt"] == 1
+
+    await eventually(asked, 5)
+    for partition in range(worker_config.streams.tasks.partitions):
+        await jobs.resources.redis.commands.delete(keys.lease(keys.stream(keys.TASKS, partition)))
+    record = await jobs.ended(job_id)
+    assert (record.status, record.resource_completed) == ("done", 1)
+    assert site.hits["/slow.txt"] == 2
+
+
+async def test_jobs_end_after_redis_was_killed_and_came_back(
+    worker_config: Config, start_process: Callable[[Config], WorkerProcess], tmp_path: Path
+) -> None:
+    own = Valkey(tmp_path / "valkey")
+    own.start()
+    worker_config.redis.addr = own.addr
+    resources = await Resources.open(worker_config)
+    jobs = Jobs(worker_config, resources, Ledger(resources.redis, worker_config))
+    process = start_process(worker_config)
+    try:
+        urls = {f"r{i}": f"http://127.0.0.1/{i}" for i in range(30)}
+        ids = [await jobs.submit(urls, "computed") for _ in range(5)]
+        await jobs.until(ids[0], lambda record: record.resource_completed > 0)
+        own.kill9()
+        await asyncio.to_thread(own.restart)
+
+        async def back() -> bool:
+            try:
+                records = await jobs.ledger.get_many(ids)
+            except FetchboxError:  # our own connection died with the server, too
+                return False
+            return all(record is not None and record.status == "done" for record in records)
+
+        await eventually(back, 40, process.tail)
+        assert await asyncio.to_thread(process.terminate) == 0
+        for job_id in ids:
+            assert len(await jobs.results(job_id, "computed")) == 30
+    finally:
+        process.kill()
+        await resources.close()
+        own.stop()
+
+
+async def test_a_claim_that_is_interrupted_before_it_begins_frees_its_slot(
+    worker_config: Config, jobs: Jobs, start_worker: Start
+) -> None:
+    runner = duty(await start_worker(worker_config), "runner")
+    runner.pause()
+    await asyncio.sleep(0.3)
+    job_id = await jobs.submit({"r": "http://127.0.0.1/hang"}, "computed")
+    (claim,) = await runner._lane.claim(4, 2)
+    runner._begin(claim)
+    (slot,) = runner.running
+    slot.interrupt(None)
+    await asyncio.wait_for(slot.task, 2)
+    assert runner.running == set()
+    await runner._lane.give_back([claim])
+    await jobs.ledger.cancel(job_id, "test")
