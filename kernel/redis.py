@@ -17,8 +17,18 @@ import redis.asyncio as redis_asyncio
 from redis.asyncio.client import Pipeline
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
+from redis.exceptions import (
+    BusyLoadingError,
+    ClusterDownError,
+    MasterDownError,
+    NoScriptError,
+    OutOfMemoryError,
+    ReadOnlyError,
+    RedisError,
+    ResponseError,
+    TryAgainError,
+)
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import NoScriptError, RedisError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 from redis.retry import Retry as SyncRetry
 
@@ -33,6 +43,8 @@ BLOCK_LIMIT = 30.0
 BLOCK_MARGIN = 5.0
 """Silence beyond a command's own block after which its connection counts as dead, in seconds."""
 _NOT_NOW = ("READONLY", "LOADING", "MASTERDOWN", "NOREPLICAS", "TRYAGAIN", "CLUSTERDOWN", "BUSY ", "OOM", "UNBLOCKED")
+_STATES = (BusyLoadingError, ClusterDownError, MasterDownError, OutOfMemoryError, ReadOnlyError, TryAgainError)
+"""The same as exceptions: redis-py takes the word from the text of those that it knows."""
 _RETRY_PAUSE = 0.05
 
 Arg = str | bytes | int | float
@@ -47,7 +59,7 @@ def _translated(error: Exception, address: str) -> Exception:
     """The error as callers see it: `UNAVAILABLE` for what may pass, itself for a fault of ours."""
     if isinstance(error, RedisConnectionError | RedisTimeoutError | OSError):
         return unavailable(f"Redis at {address} does not answer: {error}")
-    if isinstance(error, ResponseError) and is_transient(str(error)):
+    if isinstance(error, _STATES) or (isinstance(error, ResponseError) and is_transient(str(error))):
         return unavailable(f"Redis at {address} cannot serve this now: {error}")
     return error
 

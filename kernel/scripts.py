@@ -41,6 +41,8 @@ PUBLISH = Script("publish", ("lane", "outbox"), ("job_id", "last", "traceparent"
 PUBLISH_ONCE = Script("publish_once", ("lane", "replays"), ("once", "keep_ms", "recorded", "traceparent", "payload"))
 
 # The lane.
+PROVISION = Script("provision", ("lane",), ("group",))
+INDEX = Script("index", ("index",), ("mode",), ("score", "member"))
 BEAT = Script("beat", ("lease",), ("worker", "ttl_ms", "first"))
 BYE = Script("bye", ("lane", "lease"), ("group", "worker"))
 REAP = Script("reap", _LANE, ("group", "worker", "max", "crash_limit"))

@@ -138,15 +138,15 @@ class Flush:
         """The publications. They may be repeated: entries of streams are at-least-once, the rest is idempotent."""
         made: list[Command] = [command(scripts.APPEND, [name], payloads) for name, payloads in self.streams.items()]
         if self.indexed:
-            made.append(("ZADD", keys.job_index(), "NX", *self.indexed))
+            made.append(command(scripts.INDEX, [keys.job_index()], ["NX", *self.indexed]))
         if self.opened:
-            made.append(("ZADD", keys.open_index(), *self.opened))
+            made.append(command(scripts.INDEX, [keys.open_index()], ["CH", *self.opened]))
         if self.ended:
-            made.append(("ZADD", keys.ended_index(), *self.ended))
+            made.append(command(scripts.INDEX, [keys.ended_index()], ["CH", *self.ended]))
         if self.closed:
             made.append(("ZREM", keys.open_index(), *self.closed))
         for lane, due in self.finals.items():
-            made.append(("ZADD", keys.finals(lane), "NX", *due))
+            made.append(command(scripts.INDEX, [keys.finals(lane)], ["NX", *due]))
         for lane, items in self.parked.items():
             names = [lane, keys.redo(lane), keys.delayed(lane)]
             made.append(command(scripts.PARK, names, [keys.GROUP_WORKERS, *items]))

@@ -10,10 +10,10 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from kernel import keys
+from kernel import keys, scripts
 from kernel.clock import Clock
 from kernel.lanes.entry import Entry, read
-from kernel.lanes.link import Link, is_error, lacks_group
+from kernel.lanes.link import Link, command, is_error, lacks_group
 from kernel.pipe import Command, PipeLost
 from kernel.redis import BLOCK_MARGIN
 from kernel.telemetry.logs import get_logger
@@ -89,4 +89,4 @@ class Reader:
 
 async def provision(link: Link, lanes: Sequence[str]) -> None:
     """Makes each stream and group that is missing."""
-    await link.run([("XGROUP", "CREATE", lane, keys.GROUP_WORKERS, "0", "MKSTREAM") for lane in lanes])
+    await link.run([command(scripts.PROVISION, [lane], [keys.GROUP_WORKERS]) for lane in lanes])

@@ -61,16 +61,16 @@ class Starter:
                 jobs.setdefault(entry.task.job_id, []).append(entry)
         groups = list(jobs.values())
         replies = await self._link.run([self._command(group) for group in groups]) if groups else []
-        flush = Flush()
+        flush, made = Flush(), Flush()
         for entry, fault in unreadable:
             self._bury(flush, entry, fault, "the entry is no task that can be run")
         claims: list[Claim] = []
         for group, reply in zip(groups, replies, strict=True):
-            claims += self._started(flush, group, reply, epoch)
+            claims += self._started(flush, made, group, reply, epoch)
         if flush.acknowledged or flush.streams:
             self._settler.publish(flush)
-        if flush.indexed or flush.opened:
-            await self._link.run(flush.commands())
+        if made.indexed:  # before the work begins, so that a job whose first task takes hours can be seen
+            await self._link.run(made.commands())
         return claims
 
     def _command(self, group: Sequence[Entry]) -> Command:
@@ -92,7 +92,7 @@ class Starter:
             args += (task.resource_index, task.resource_id, token(entry, task))
         return command(scripts.START, job_keys(first.job_id), args)
 
-    def _started(self, flush: Flush, group: Sequence[Entry], reply: Any, epoch: int) -> list[Claim]:
+    def _started(self, flush: Flush, made: Flush, group: Sequence[Entry], reply: Any, epoch: int) -> list[Claim]:
         if is_error(reply):
             for entry in group:
                 self._bury(flush, entry, "SYSTEM_INTERNAL", f"the job's record cannot be read: {reply}")
@@ -113,8 +113,8 @@ class Starter:
                 settled.append((entry, verdict))
         if settled:
             self._outcomes.repeated(flush, job, settled)
-        elif job.direct:
-            self._publisher.index(flush, job)
+        if claims and job.direct:
+            self._publisher.index(made, job)
         return claims
 
     def _claim(self, entry: Entry, granted: int, epoch: int) -> Claim:

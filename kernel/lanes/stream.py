@@ -76,7 +76,7 @@ class StreamLane:
         self._outcomes = Outcomes(publisher, worker_id)
         patience = max(1.0, seconds(config.redis.read_timeout))
         self._link = Link(clients, f"fetchbox-lane-{worker_id}", scripts.ALL, patience)
-        self._reading = Link(clients, f"fetchbox-read-{worker_id}", (), patience)
+        self._reading = Link(clients, f"fetchbox-read-{worker_id}", (scripts.PROVISION,), patience)
         self._settler = Settler(self._link, self._outcomes, clock, finalizes, self._valid)
         self._starter = Starter(self._link, config, worker_id, publisher, self._outcomes, self._settler, finalizes)
         self._reader = Reader(self._reading, clock, self._lanes, worker_id)

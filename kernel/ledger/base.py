@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from fetchbox.config.v1 import config_pb2
-from kernel import keys
+from kernel import keys, scripts
 from kernel.redis import RedisClients
 
 TERMINAL = frozenset({"done", "partial", "error", "canceled"})
@@ -33,9 +33,8 @@ class Base:
 
     async def _ended(self, job_id: str, ended_ms: int) -> None:
         """Notes the end of a job in the indexes."""
-        await self._many(
-            [("ZADD", keys.ended_index(), ended_ms, job_id), ("ZREM", keys.open_index(), job_id)],
-        )
+        await self._clients.call(scripts.INDEX, [keys.ended_index()], ["CH", ended_ms, job_id])
+        await self._clients.commands.execute_command("ZREM", keys.open_index(), job_id)
 
 
 def job_keys(job_id: str) -> list[str]:

@@ -28,7 +28,7 @@ class Steering(Base):
         if status == b"canceled":
             await self._ended(job_id, at)
         if changed:
-            await self._clients.commands.execute_command("ZADD", keys.finals(self._lane_of(job_id)), at, job_id)
+            await self._clients.call(scripts.INDEX, [keys.finals(self._lane_of(job_id))], ["CH", at, job_id])
         return bool(changed), status.decode()
 
     async def replay(

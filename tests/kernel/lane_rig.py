@@ -135,7 +135,7 @@ class Rig:
 
     async def settled(self) -> None:
         """Waits until nothing is pending."""
-        await until(lambda: self.pending(), lambda count: count == 0)
+        await until(self.pending, lambda count: count == 0)
 
     async def published(self, topic: str, kind: type[M]) -> list[M]:
         """All messages of a topic, oldest first in each partition."""
