@@ -38,8 +38,9 @@ class Connection:
 
     async def flushed(self) -> None:
         """Waits until the kernel has everything, and the client most of it, so that a reset finds it delivered."""
-        while self.writer.transport.get_write_buffer_size():
-            await asyncio.sleep(0.005)
+        transport = self.writer.transport
+        transport.set_write_buffer_limits(0)  # `drain` then waits for the last byte
+        await self.writer.drain()
         await asyncio.sleep(0.05)
 
     def reset(self) -> None:
@@ -94,11 +95,13 @@ class Origin:
         try:
             while not writer.transport.is_closing():
                 await self._answer(connection, parse_request(await reader.readuntil(b"\r\n\r\n")))
-        except (asyncio.IncompleteReadError, ConnectionError, ssl.SSLError, TimeoutError):
-            pass
+        except (asyncio.IncompleteReadError, ConnectionError, ssl.SSLError, TimeoutError, asyncio.CancelledError):
+            pass  # Streams of 3.11 report a cancelled task as an error of the loop, so it ends quietly.
         finally:
             self._tasks.discard(task)
             writer.transport.abort() if self.tls else writer.close()
+            with contextlib.suppress(Exception):
+                await writer.wait_closed()
 
     async def _answer(self, connection: Connection, request: Request) -> None:
         self.seen.append(request)

@@ -16,20 +16,26 @@ PAIR = "Basic " + base64.b64encode(b"user:p4ss").decode()
 
 async def forward(connection: Connection, request: Request) -> None:
     """A working forward proxy: CONNECT tunnels, and requests in absolute form."""
+    authority, _, path = request.target.removeprefix("http://").partition("/")
+    reader, writer = await asyncio.open_connection("127.0.0.1", int(authority.rpartition(":")[2]))
+    try:
+        await between(connection, request, path, reader, writer)
+    finally:
+        writer.close()
+
+
+async def between(
+    connection: Connection, request: Request, path: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> None:
     if request.method == "CONNECT":
-        host, _, port = request.target.rpartition(":")
-        reader, writer = await asyncio.open_connection("127.0.0.1", int(port))
         await connection.send(b"HTTP/1.1 200 Connection established\r\n\r\n")
         await asyncio.gather(pump(connection.reader, writer), pump(reader, connection.writer))
         return
-    authority, _, path = request.target.removeprefix("http://").partition("/")
-    reader, writer = await asyncio.open_connection("127.0.0.1", int(authority.rpartition(":")[2]))
     head = b"".join(
         f"{name}: {value}\r\n".encode() for name, value in request.headers if name.lower() != "proxy-authorization"
     )
     writer.write(f"GET /{path} HTTP/1.1\r\n".encode() + head + b"Connection: close\r\n\r\n")
     await pump(reader, connection.writer)
-    writer.close()
 
 
 async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

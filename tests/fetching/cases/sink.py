@@ -1,6 +1,7 @@
 """The way into the store: checksums, and a store that misbehaves."""
 
 import hashlib
+import io
 import random
 from collections import Counter
 from typing import Any
@@ -38,7 +39,9 @@ async def spellings_of_hints(world: World) -> None:
         digest = hashlib.new(algorithm, DATA).hexdigest()
         assert (await world.fetch(hint=f"{algorithm}:{digest}")).checksum == "wire"
     asked = len(world.origin.seen)
-    for number, hint in enumerate((f"sha256:{SHA256[:63]}", "crc9:00", "sha256:deadbeef", SHA256, "sha256:" + "g" * 64)):
+    for number, hint in enumerate(
+        (f"sha256:{SHA256[:63]}", "crc9:00", "sha256:deadbeef", SHA256, "sha256:" + "g" * 64)
+    ):
         outcome = await world.outcome(hint=hint, resource_id=f"bad{number}")
         assert [failure.code for failure in outcome.failures] == ["VALIDATION_CHECKSUM_HINT"], hint
     assert len(world.origin.seen) == asked
@@ -83,7 +86,7 @@ class Front:
         store = urlsplit(self._store)
         url = aiohttp.client.URL(f"{store.scheme}://{store.netloc}{request.raw_path}", encoded=True)
         async with self._session.request(
-            request.method, url, headers=headers, data=await request.read(), allow_redirects=False
+            request.method, url, headers=headers, data=io.BytesIO(await request.read()), allow_redirects=False
         ) as got:
             body = await got.read()
             kept = {k: v for k, v in got.headers.items() if k.lower() not in {"content-length", "transfer-encoding"}}
