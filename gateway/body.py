@@ -14,16 +14,12 @@ from aiohttp.web_exceptions import HTTPException
 
 from fetchbox.errors.v1 import errors_pb2
 from gateway.binding import Binding
+from gateway.limits import Limits
 from gateway.routes import Route
 from kernel.errors import FetchboxError, invalid
 
 CODINGS = "gzip, zstd"
 """What JSON bodies may be encoded with (`Accept-Encoding` of a 415, RFC 9110 section 12.5.3)."""
-
-SILENCE = 20.0
-"""The longest pause within a body, in seconds."""
-PATIENCE = 300.0
-"""The longest time for a whole body, in seconds."""
 
 _MEDIA_TYPE = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+/[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _CHARSET = re.compile(r";\s*charset\s*=\s*\"?([^\";\s]*)", re.IGNORECASE)
@@ -34,8 +30,8 @@ class SlowBodyError(Exception):
     """A body that did not come in time; the connection is of no more use."""
 
 
-async def read(request: web.BaseRequest, route: Route, binding: Binding, limit: int) -> bytes:
-    """The body for the route's binding, at most `limit` bytes; raises `FetchboxError`."""
+async def read(request: web.BaseRequest, route: Route, binding: Binding, limits: Limits) -> bytes:
+    """The body for the route's binding; raises `FetchboxError`, and `SlowBodyError` when it does not come in time."""
     if not request.can_read_body:
         return b""
     if not route.body:
@@ -43,11 +39,11 @@ async def read(request: web.BaseRequest, route: Route, binding: Binding, limit: 
     if not binding.takes_bytes:
         _require_json(request)
     await _answer_expectation(request)
-    body = await _read_all(request, limit)
+    body = await _read_all(request, limits)
     coding = request.headers.get("Content-Encoding", "").strip().lower()
     if coding in ("", "identity") or (binding.takes_bytes and "content-encoding" in route.rest.request_headers):
         return body
-    return decode(body, coding, limit)
+    return decode(body, coding, limits.body)
 
 
 def content_type(request: web.BaseRequest) -> str:
@@ -72,15 +68,16 @@ async def _answer_expectation(request: web.BaseRequest) -> None:
         request.writer.output_size = 0
 
 
-async def _read_all(request: web.BaseRequest, limit: int) -> bytes:
+async def _read_all(request: web.BaseRequest, limits: Limits) -> bytes:
+    limit = limits.body
     if (request.content_length or 0) > limit:
         raise _too_large(limit)
     chunks: list[bytes] = []
     size = 0
     try:
-        async with asyncio.timeout(PATIENCE) as whole:
+        async with asyncio.timeout(limits.whole_body) as whole:
             while True:
-                async with asyncio.timeout(SILENCE):
+                async with asyncio.timeout(limits.silence):
                     chunk = await request.content.readany()
                 if not chunk:
                     break
@@ -89,7 +86,7 @@ async def _read_all(request: web.BaseRequest, limit: int) -> bytes:
                     raise _too_large(limit)
                 chunks.append(chunk)
     except TimeoutError:
-        seconds = PATIENCE if whole.expired() else SILENCE
+        seconds = limits.whole_body if whole.expired() else limits.silence
         raise SlowBodyError(f"the body did not come within {seconds:g} s") from None
     except (web.RequestPayloadError, HTTPException):
         raise invalid("the body is malformed or ends early") from None

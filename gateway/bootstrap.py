@@ -13,7 +13,8 @@ from fetchbox.config.v1 import config_pb2
 from gateway.codec import Codec
 from gateway.endpoint import endpoints
 from gateway.errors import ErrorPrinter
-from gateway.handler import Handler, Limits
+from gateway.handler import Handler
+from gateway.limits import Limits
 from gateway.server import HttpServer
 from gateway.upstream import Upstream
 from kernel.config import seconds

@@ -20,6 +20,7 @@ from gateway import body, errors, upstream
 from gateway.answer import AnswerError
 from gateway.endpoint import Endpoint
 from gateway.errors import DeadlineError, ErrorPrinter, Failure
+from gateway.limits import Limits
 from gateway.mismatch import MismatchError
 from gateway.routes import Match, Router
 from gateway.streams import Stream
@@ -34,14 +35,6 @@ REQUEST_ID = "X-Request-Id"
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
 _HOST = re.compile(r"(?:[A-Za-z0-9._~%-]+|\[[0-9A-Fa-f:.]+\])?(?::[0-9]{0,5})?")
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What clients may cost. `body` is in bytes, `heartbeat` in seconds."""
-
-    body: int
-    heartbeat: float
 
 
 @dataclass(slots=True)
@@ -61,7 +54,7 @@ class _Exchange:
 
     @property
     def headers(self) -> dict[str, str]:
-        return {REQUEST_ID: self.request_id, "X-Content-Type-Options": "nosniff"}
+        return {REQUEST_ID: self.request_id, "X-Content-Type-Options": "nosniff", "Server": "fetchbox"}
 
 
 class Handler:
@@ -71,7 +64,7 @@ class Handler:
         self._endpoints = {id(endpoint.route): endpoint for endpoint in endpoints}
         self._router = Router(endpoint.route for endpoint in self._endpoints.values())
         self._printer = printer
-        self._limits = limits
+        self.limits = limits
         self._streams: set[Stream] = set()
         self.draining = False
 
@@ -148,7 +141,7 @@ class Handler:
 
     async def _unary(self, exchange: _Exchange, endpoint: Endpoint, match: Match) -> web.Response:
         request, route = exchange.request, endpoint.route
-        text = await body.read(request, route, endpoint.binding, self._limits.body)
+        text = await body.read(request, route, endpoint.binding, self.limits)
         message, _ = endpoint.binding.build(match, exchange.query, text, body.content_type(request))
         metadata = upstream.metadata(request.headers, route.rest, exchange.request_id, tracing.traceparent())
         timeout = upstream.deadline(request.headers, upstream.DEADLINE)
@@ -160,13 +153,13 @@ class Handler:
     async def _stream(self, exchange: _Exchange, endpoint: Endpoint, match: Match) -> web.StreamResponse:
         request, route = exchange.request, endpoint.route
         framing = endpoint.framing(exchange.accept)
-        text = await body.read(request, route, endpoint.binding, self._limits.body)
+        text = await body.read(request, route, endpoint.binding, self.limits)
         cursor = request.headers.get("Last-Event-ID", "") if framing is endpoint.events else ""
         message, resumes = endpoint.binding.build(match, exchange.query, text, body.content_type(request), cursor)
         metadata = upstream.metadata(request.headers, route.rest, exchange.request_id, tracing.traceparent())
         timeout = upstream.deadline(request.headers, None)
         call = endpoint.upstream.open(route.rpc, message.SerializeToString(), metadata, timeout)
-        stream = Stream(request, call, endpoint.printer, framing, self._printer, self._limits.heartbeat)
+        stream = Stream(request, call, endpoint.printer, framing, self._printer, self.limits)
         self._streams.add(stream)
         metrics.GATEWAY_STREAMS.inc()
         try:

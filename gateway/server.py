@@ -11,9 +11,6 @@ from fetchbox.config.v1.config_pb2 import Tls
 from gateway.handler import Handler
 from gateway.upstream import Upstream
 
-KEEP_ALIVE = 60.0
-"""How long a connection may stay without a whole request header, in seconds: an idle or a very slow client's."""
-
 _HEADER_BYTES = 16 << 10
 _HEADERS = 100
 _BACKLOG = 1024
@@ -26,7 +23,7 @@ class _Connection(RequestHandler):
         super().__init__(
             server,
             loop=asyncio.get_running_loop(),
-            keepalive_timeout=KEEP_ALIVE,
+            keepalive_timeout=server.keep_alive,
             access_log=None,  # type: ignore[arg-type]  # the package's own way to switch it off
             max_line_size=_HEADER_BYTES,
             max_field_size=_HEADER_BYTES,
@@ -48,6 +45,7 @@ class _Server(web.Server):
         super().__init__(self._serve, handler_cancellation=True)
         self._handler = handler
         self.refuse = handler.refuse
+        self.keep_alive = handler.limits.keep_alive
         self.running: set[asyncio.Task[object]] = set()
 
     def __call__(self) -> RequestHandler:

@@ -1,7 +1,7 @@
 """Server streams: from the messages of a call to the frames of an answer, one at a time.
 
 The first message is awaited before the answer begins, so that a refusal is a real HTTP status; a stream that stays
-silent begins after `FIRST_MESSAGE` seconds. Messages are read only as fast as the client takes them, an idle event
+silent begins after `Limits.first_message`. Messages are read only as fast as the client takes them, an idle event
 stream gets a heartbeat, a client that stalls is closed, and one that leaves cancels the call.
 """
 
@@ -20,14 +20,9 @@ from gateway import errors
 from gateway.answer import Printer
 from gateway.errors import ErrorPrinter, Failure
 from gateway.framing import ByteFraming, EventFraming, Framing
+from gateway.limits import Limits
 from kernel.errors import FetchboxError
 from kernel.telemetry.logs import get_logger
-
-FIRST_MESSAGE = 2.0
-"""How long the headers wait for the first message, in seconds."""
-
-STALL = 30.0
-"""How long a client may take for what was written before it is closed, in seconds."""
 
 _WATCH = 5.0
 _HEADERS = {"Cache-Control": "no-store, no-transform", "X-Accel-Buffering": "no"}
@@ -40,15 +35,14 @@ _Call = Any  # grpc.aio has no public type for the call of a stream of bytes
 
 @dataclass(slots=True, eq=False)
 class Stream:
-    """One streaming answer. `heartbeat` and `stall` are in seconds."""
+    """One streaming answer."""
 
     request: web.BaseRequest
     call: _Call
     printer: Printer
     framing: Framing
     error_printer: ErrorPrinter
-    heartbeat: float
-    stall: float = STALL
+    limits: Limits
     response: web.StreamResponse = field(default_factory=web.StreamResponse)
     _stopped: bool = False
     _writing_since: float = 0.0
@@ -59,7 +53,7 @@ class Stream:
         first = asyncio.ensure_future(self.call.read())
         watch: asyncio.Task[None] | None = None
         try:
-            done, _ = await asyncio.wait({first}, timeout=FIRST_MESSAGE)
+            done, _ = await asyncio.wait({first}, timeout=self.limits.first_message)
             if done and resumes and first.result() is grpc.aio.EOF and isinstance(self.framing, EventFraming):
                 return web.Response(status=204, headers=headers)  # WHATWG: the client is not to come again
             message = self._parse(first.result()) if done else None
@@ -131,12 +125,15 @@ class Stream:
         """Tells an idle client that the stream lives, and closes one that takes nothing."""
         while True:
             now = time.monotonic()
-            due = self._written_at + self.heartbeat
-            if self._writing_since and now - self._writing_since > self.stall:
+            if self._writing_since and now - self._writing_since > self.limits.stall:
                 self._abort()
-            elif now >= due and self.framing.idle and not self._writing_since:
-                await self._write(self.framing.idle)
-            await asyncio.sleep(min(_WATCH, self.stall, max(0.001, due - now) if now < due else self.heartbeat))
+            elif not self._writing_since and self.framing.idle and now - self._written_at >= self.limits.heartbeat:
+                try:
+                    await self._write(self.framing.idle)
+                except ConnectionError:
+                    return
+            due = self._written_at + self.limits.heartbeat - now
+            await asyncio.sleep(min(_WATCH, self.limits.stall, due if due > 0 else self.limits.heartbeat))
 
     def _abort(self) -> None:
         if self.request.transport is not None:

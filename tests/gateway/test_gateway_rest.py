@@ -22,7 +22,7 @@ from fetchbox.errors.v1 import errors_pb2
 from fetchbox.operator.v1.job_pb2 import ComponentHealth
 from fetchbox.operator.v1.operator_service_pb2 import HealthReport
 from gateway.errors import _of_status
-from gateway.handler import Limits
+from gateway.limits import Limits
 from kernel.errors import FetchboxError, to_status
 from tests.gateway.support import Call, Gateway, Rule, add_service, running
 

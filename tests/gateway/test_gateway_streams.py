@@ -11,10 +11,10 @@ import aiohttp
 import grpc
 import pytest
 from google.protobuf.descriptor_pool import DescriptorPool
+from grpc_status import rpc_status
 
-import gateway.streams
 from fetchbox.errors.v1 import errors_pb2
-from gateway.handler import Limits
+from gateway.limits import Limits
 from kernel.errors import FetchboxError, to_status
 from tests.gateway.support import Call, Gateway, Rule, add_service, running
 
@@ -79,8 +79,6 @@ class Source:
 
 
 def _status(reason: errors_pb2.Reason.ValueType) -> Any:
-    from grpc_status import rpc_status  # noqa: PLC0415
-
     return rpc_status.to_status(to_status(FetchboxError(reason, "upstream says so")))
 
 
@@ -92,7 +90,7 @@ def source() -> Source:
 @pytest.fixture
 async def gate(pool: DescriptorPool, source: Source) -> AsyncIterator[Gateway]:
     functions = {"Watch": source.watch, "Chat": source.chat, "Bytes": source.bytes}
-    limits = Limits(body=4096, heartbeat=0.1)
+    limits = Limits(body=4096, heartbeat=0.1, first_message=0.3, stall=0.5)
     async with running(pool, add_service(pool, RULES), functions, limits=limits) as running_gateway:
         source.gateway = running_gateway
         yield running_gateway
@@ -263,9 +261,8 @@ async def test_one_field_may_be_the_data(http: aiohttp.ClientSession) -> None:
 
 @pytest.mark.req("R004-sse.04")
 async def test_an_idle_stream_gets_heartbeats_and_begins_without_an_event(
-    http: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
+    http: aiohttp.ClientSession,
 ) -> None:
-    monkeypatch.setattr(gateway.streams, "FIRST_MESSAGE", 0.05)
     async with http.get("/v1/x/events?mode=silent", headers=SSE) as answer:
         assert answer.status == 200
         wire = await asyncio.wait_for(answer.content.readexactly(len(b": heartbeat\n\n") * 3), 5)
@@ -305,9 +302,7 @@ async def test_a_client_that_does_not_read_holds_the_service_back(gate: Gateway,
     writer.close()
 
 
-async def test_a_client_that_stalls_is_closed(gate: Gateway, source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gateway.streams, "STALL", 0.2)
-    monkeypatch.setattr(gateway.streams.Stream, "__init__", _impatient(gateway.streams.Stream.__init__))
+async def test_a_client_that_stalls_is_closed(gate: Gateway, source: Source) -> None:
     _, writer = await asyncio.open_connection("127.0.0.1", gate.port, limit=2**16)
     writer.write(b"GET /v1/x/events?count=100000&mode=flood HTTP/1.1\r\nHost: x\r\nAccept: text/event-stream\r\n\r\n")
     deadline = time.monotonic() + 10
@@ -315,13 +310,6 @@ async def test_a_client_that_stalls_is_closed(gate: Gateway, source: Source, mon
         assert time.monotonic() < deadline
         await asyncio.sleep(0.05)
     writer.close()
-
-
-def _impatient(init: Any) -> Any:
-    def impatient(self: Any, *arguments: Any, **named: Any) -> None:
-        init(self, *arguments, **named, stall=0.2)
-
-    return impatient
 
 
 async def test_a_large_event_arrives_whole(pool: DescriptorPool) -> None:

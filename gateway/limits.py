@@ -1,0 +1,23 @@
+"""What a client may cost the gateway. Times are in seconds."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The two that are configured, and those that no deployment has had to change."""
+
+    body: int
+    """The largest request body in bytes, on the wire and, for JSON, after decoding."""
+    heartbeat: float
+    """How long an event stream may be idle before it gets a comment."""
+    first_message: float = 2.0
+    """How long the headers of a stream wait for its first message: until then a refusal is a real status."""
+    stall: float = 30.0
+    """How long a client may take for what was written before it is closed."""
+    silence: float = 20.0
+    """The longest pause within a request body."""
+    whole_body: float = 300.0
+    """The longest time for a whole request body."""
+    keep_alive: float = 60.0
+    """How long a connection may stay without a whole request header: an idle or a very slow client's."""
