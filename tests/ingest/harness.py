@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +21,7 @@ from fetchbox.jobs.jobs_pb2 import DownloadTask, JobLog, JobStatus
 from ingest_svc.bootstrap import build
 from kernel import keys
 from kernel.errors import mapping, reason_of
+from kernel.ledger import Ledger
 from kernel.resources import Resources
 
 GOOD: dict[str, Any] = {
@@ -64,6 +66,13 @@ class Refusal:
             rules=[violation.reason for violation in bad.field_violations],
             retry_after=retry.retry_delay.ToNanoseconds() / 1e9 if retry.HasField("retry_delay") else None,
         )
+
+
+async def until(condition: Callable[[], Awaitable[bool]], seconds: float = 15) -> None:
+    """Returns once the condition holds; `TimeoutError` if it never does."""
+    async with asyncio.timeout(seconds):
+        while not await condition():
+            await asyncio.sleep(0.02)
 
 
 class Client:
@@ -133,6 +142,10 @@ class Client:
         """The ids of all job records."""
         redis = self.resources.redis.commands
         return [key.decode().removeprefix("job:") async for key in redis.scan_iter(match="job:*", _type="hash")]
+
+    async def outbox(self) -> int:
+        """How many jobs wait for the sweep."""
+        return await Ledger(self.resources.redis, self.config).outbox_length()
 
     async def stored(self, job_id: str, name: str = "metadata.json", job_type: str = "default") -> bytes | None:
         return await self.resources.objects.get(

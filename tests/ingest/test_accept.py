@@ -1,0 +1,289 @@
+"""What an accepted submit leaves behind, before its answer is given."""
+
+import asyncio
+import gzip
+import json
+from typing import Any
+from uuid import UUID
+
+import pytest
+from google.api.httpbody_pb2 import HttpBody
+
+from fetchbox.ingest.v1.ingest_service_pb2 import SubmitJobRequest
+from fetchbox.ingest.v1.manifest_pb2 import Manifest, Resource
+from fetchbox.jobs.jobs_pb2 import DownloadTask, JobState, LogLevel
+from ingest_svc import tasks
+from ingest_svc.manifest import read_document
+from kernel import keys
+from kernel.ledger import Ledger
+from kernel.log import offsets
+from tests.ingest.bad_bodies import LIMIT, sized, zstd
+from tests.ingest.harness import GOOD, Client
+
+ODD = (
+    b' {"manifest_version" : "v1",\n "metadata": {"n":847458834325543643,"big":%s,"f":1.10,"e":[],"o":{},"u":"\\u00e9\\ud800"},'
+    b'"resources":[{"id":"a/b","url":"HTTP://h/a b"}], "attributes" : {"crawl_id":"1","crawled_at":"2024-05-01T10:00Z"} }\r\n'
+) % (b"1" * 5000)
+
+
+@pytest.mark.req(
+    "R001-1.02", "R001-1.42", "R001-1.44", "R001-1.45", "R001-1.46", "R001-1.54", "R001-1.55", "R001-1.56", "R001-1.57"
+)
+async def test_answer_names_the_job_and_its_stored_manifest(client: Client) -> None:
+    answer = await client.submit()
+
+    assert UUID(answer.job_id).version == 7
+    assert answer.manifest_key == f"s3://fetchbox/manifests/default/{answer.job_id}/metadata.json"
+    assert answer.resource_count == 2
+    assert await client.stored(answer.job_id) == json.dumps(GOOD).encode()
+
+
+@pytest.mark.req("R001-1.15", "R001-1.35")
+async def test_document_is_stored_byte_for_byte(client: Client) -> None:
+    answer = await client.submit(ODD)
+
+    assert await client.stored(answer.job_id) == ODD
+
+
+@pytest.mark.req("R001-1.15", "R001-1.35")
+def test_metadata_and_attributes_keep_their_bytes() -> None:
+    draft = read_document(ODD)
+
+    assert (
+        draft.manifest.metadata
+        == b'{"n":847458834325543643,"big":%s,"f":1.10,"e":[],"o":{},"u":"\\u00e9\\ud800"}' % (b"1" * 5000)
+    )
+    assert draft.manifest.attributes == b'{"crawl_id":"1","crawled_at":"2024-05-01T10:00Z"}'
+
+
+@pytest.mark.req("R001-1.47", "R001-1.48")
+async def test_record_is_queued_with_reference_count_and_times(client: Client) -> None:
+    answer = await client.submit(headers={"x-fetchbox-tenant": "crawler-a"})
+
+    record = await Ledger(client.resources.redis, client.config).get(answer.job_id)
+    assert record is not None
+    assert (record.status, record.task, record.job_type) == ("queued", "fetch", "default")
+    assert (record.resource_total, record.resource_completed, record.resource_failed) == (2, 0, 0)
+    assert record.manifest_key == answer.manifest_key
+    assert record.tenant == "crawler-a"
+    now = await client.resources.redis.now_ms()
+    assert now - 10_000 < record.created_ms == record.updated_ms <= now
+    events = await client.resources.redis.commands.xrange(keys.job_events(answer.job_id))
+    assert [fields[b"type"] for _, fields in events] == [b"queued"]
+
+
+@pytest.mark.req("R000-4.01", "R000-4.02", "R001-1.50", "R001-1.27", "R001-1.31", "R001-1.32")
+async def test_tasks_are_on_the_stream_when_the_answer_comes(client: Client) -> None:
+    client.config.job_types["default"].default_headers.update({"User-Agent": "FetchBox", "referer": "none"})
+    document = {
+        "manifest_version": "v1",
+        "resources": [
+            {
+                "id": "one",
+                "url": "https://example.com/1",
+                "headers": {"Referer": "https://example.com/", "X-A": "é"},
+                "tags": {"content_type": "image/png", "checksum_hint": f"sha256:{'ab' * 32}", "k": "v"},
+            },
+            {"id": "two", "url": "https://example.com/2"},
+        ],
+    }
+    answer = await client.submit(document, {"x-fetchbox-tenant": "t", "traceparent": f"00-{'a1' * 16}-{'b2' * 8}-01"})
+
+    one, two = await client.tasks(answer.job_id)
+    assert (one.resource_id, one.url, one.job_type, one.tenant) == ("one", "https://example.com/1", "default", "t")
+    assert (one.resource_index, one.resources_total, two.resource_index, two.resources_total) == (1, 2, 2, 2)
+    assert {header.name: header.value for header in one.headers} == {
+        "user-agent": "FetchBox",
+        "referer": "https://example.com/",
+        "x-a": "é",
+    }
+    assert {header.name: header.value for header in two.headers} == {"user-agent": "FetchBox", "referer": "none"}
+    assert one.attributes.mime_hint == "image/png"
+    assert one.attributes.checksum_hint == f"sha256:{'ab' * 32}"
+    assert dict(one.attributes.tags) == document["resources"][0]["tags"]  # type: ignore[index]
+    assert one.manifest_key == answer.manifest_key
+    assert one.trace_id == two.trace_id == "a1" * 16
+    assert one.attempt == 0
+    partition = keys.partition_of(answer.job_id, 8)
+    assert await client.resources.redis.commands.xlen(keys.stream(keys.TASKS, partition)) == 2
+
+
+@pytest.mark.req("R000-4.03", "R000-4.04")
+async def test_first_status_is_queued_and_comes_after_the_manifest_is_stored(client: Client) -> None:
+    answer = await client.submit()
+
+    (status,) = await client.statuses(answer.job_id)
+    assert status.state == JobState.JOB_STATE_QUEUED
+    assert (status.resources_total, status.resources_completed, status.resources_failed) == (2, 0, 0)
+    assert (status.manifest_key, status.job_type) == (answer.manifest_key, "default")
+    assert status.revision >= 1
+    stored = await client.resources.objects.head("fetchbox", f"manifests/default/{answer.job_id}/metadata.json")
+    assert stored is not None
+    assert stored.modified_ms <= status.timestamp_ms + 1000
+
+
+@pytest.mark.req("R001-1.08")
+async def test_compressed_documents_are_stored_decompressed(client: Client) -> None:
+    for coding, body in {
+        "gzip": gzip.compress(ODD),
+        "GZIP": gzip.compress(ODD[:50]) + gzip.compress(ODD[50:]),
+        "zstd": zstd(ODD[:50]) + zstd(ODD[50:]),
+        "identity": ODD,
+    }.items():
+        answer = await client.submit(body, {"content-encoding": coding})
+        assert await client.stored(answer.job_id) == ODD
+
+
+@pytest.mark.req("R001-1.37", "R001-1.38")
+async def test_exactly_five_megabytes_pass(client: Client) -> None:
+    document = sized(LIMIT)
+
+    for body, coding in ((document, "identity"), (gzip.compress(document), "gzip"), (zstd(document), "zstd")):
+        answer = await client.submit(body, {"content-encoding": coding})
+        assert await client.stored(answer.job_id) == document
+
+
+@pytest.mark.req("R001-1.19")
+async def test_maximum_of_resources_is_configurable(client: Client) -> None:
+    client.config.ingest.max_resources = 3
+    entries = [{"id": str(n), "url": "http://h/"} for n in range(4)]
+
+    assert (await client.submit({"manifest_version": "v1", "resources": entries[:3]})).resource_count == 3
+    refusal = await client.refusal({"manifest_version": "v1", "resources": entries})
+    assert (refusal.status, refusal.fields) == (400, ["resources"])
+
+
+@pytest.mark.req("R001-1.18")
+async def test_a_thousand_resources_pass(client: Client) -> None:
+    entries = [{"id": f"resource {n}", "url": f"http://h/{n}"} for n in range(1000)]
+
+    answer = await client.submit({"manifest_version": "v1", "resources": entries})
+
+    found = await client.tasks(answer.job_id)
+    assert answer.resource_count == len(found) == 1000
+    assert [task.resource_id for task in found] == [entry["id"] for entry in entries]
+
+
+@pytest.mark.req("R001-1.33")
+async def test_metadata_attributes_headers_and_tags_may_be_absent(client: Client) -> None:
+    answer = await client.submit({"manifest_version": "v1", "resources": [{"id": "a", "url": "http://h"}]})
+
+    assert answer.resource_count == 1
+
+
+@pytest.mark.parametrize(
+    "content_type", ["application/json", "Application/JSON; charset=UTF-8", 'application/json;charset="utf-8"']
+)
+@pytest.mark.req("R001-1.05")
+async def test_json_content_types_are_accepted(client: Client, content_type: str) -> None:
+    assert (await client.submit(headers={"content-type": content_type})).job_id
+
+
+@pytest.mark.req("R001-1.32")
+async def test_malformed_checksum_hint_is_accepted_with_a_warning_in_the_log(client: Client) -> None:
+    hints = {"good": f"md5:{'0' * 32}", "short": "sha256:deadbeef", "odd": "crc32:00000000", "word": "deadbeef"}
+    entries = [{"id": name, "url": "http://h/", "tags": {"checksum_hint": hint}} for name, hint in hints.items()]
+
+    answer = await client.submit({"manifest_version": "v1", "resources": entries})
+
+    lines = await client.logs(answer.job_id)
+    assert [line.resource_id for line in lines] == ["short", "odd", "word"]
+    assert {line.level for line in lines} == {LogLevel.LOG_LEVEL_WARN}
+    record = await Ledger(client.resources.redis, client.config).get(answer.job_id)
+    assert record is not None
+    (entry,) = await client.resources.redis.commands.xrange(
+        keys.stream(keys.LOGS, keys.partition_of(answer.job_id, 4)), count=1
+    )
+    assert record.log_offset < offsets.offset(entry[0].decode())
+
+
+async def test_built_tasks_are_stored_beside_the_manifest(client: Client) -> None:
+    answer = await client.submit()
+
+    packed = await client.stored(answer.job_id, "tasks.binpb")
+    assert packed is not None
+    assert [DownloadTask.FromString(task) for task in tasks.unpack(packed)] == await client.tasks(answer.job_id)
+
+
+async def test_typed_manifest_is_stored_in_canonical_json(client: Client) -> None:
+    resource = Resource(
+        id='a"\u2028',
+        url="http://h/é",
+        tags={"\ue000": "1", "\U00010000": "2", "a": "\x01/"},
+        headers={"b": "1", "A": "2"},
+    )
+    manifest = Manifest(
+        manifest_version="v1", metadata=b'{ "n": 847458834325543643 }', attributes=b"", resources=[resource]
+    )
+    answer = await client.stub.SubmitJob(SubmitJobRequest(job_type="default", manifest=manifest))
+
+    stored = await client.stored(answer.job_id)
+    assert (
+        stored
+        == (
+            '{"attributes":{},"manifest_version":"v1","metadata":{ "n": 847458834325543643 },"resources":['
+            '{"headers":{"A":"2","b":"1"},"id":"a\\"\u2028",'
+            '"tags":{"a":"\\u0001/","\U00010000":"2","\ue000":"1"},"url":"http://h/é"}]}'
+        ).encode()
+    )
+    manifest.attributes = b"{}"
+    assert read_document(stored).manifest == manifest
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"metadata": b"[]"}, "metadata"),
+        ({"metadata": b'{},"x":{}'}, "metadata"),
+        ({"metadata": b"{"}, "metadata"),
+        ({"attributes": b'{"a":1,"a":2}'}, "attributes.a"),
+        ({"attributes": b"\xff"}, "attributes"),
+        ({"manifest_version": "v2"}, "manifest_version"),
+        ({"resources": [Resource(id="a", url="http://h:0/")]}, "resources[0].url"),
+    ],
+)
+async def test_typed_manifests_keep_the_same_rules(client: Client, change: dict[str, Any], field: str) -> None:
+    fields = {"manifest_version": "v1", "resources": [Resource(id="a", url="http://h/")], **change}
+    request = SubmitJobRequest(job_type="default", manifest=Manifest(**fields))
+
+    refusal = await client.refused(client.stub.SubmitJob(request))
+
+    assert (refusal.status, refusal.fields) == (400, [field])
+
+
+async def test_typed_manifest_beyond_five_megabytes_is_too_large(client: Client) -> None:
+    metadata = b'{"pad":"%s"}' % (b"x" * LIMIT)
+    manifest = Manifest(manifest_version="v1", metadata=metadata, resources=[Resource(id="a", url="http://h/")])
+
+    refusal = await client.refused(client.stub.SubmitJob(SubmitJobRequest(job_type="default", manifest=manifest)))
+
+    assert (refusal.status, refusal.reason) == (413, "PAYLOAD_TOO_LARGE")
+
+
+async def test_submit_without_a_document_names_the_source(client: Client) -> None:
+    refusal = await client.refused(client.stub.SubmitJob(SubmitJobRequest(job_type="default")))
+
+    assert (refusal.status, refusal.fields) == (400, ["source"])
+
+
+async def test_submit_goes_on_when_its_client_goes_away(client: Client) -> None:
+    data = json.dumps(GOOD).encode()
+    request = SubmitJobRequest(job_type="default", document=HttpBody(content_type="application/json", data=data))
+    before = set(await client.jobs())
+    calls = [client.stub.SubmitJob(request) for _ in range(20)]
+    await asyncio.sleep(0.01)
+    for call in calls:
+        call.cancel()
+    await asyncio.gather(*calls, return_exceptions=True)
+
+    async def settled() -> bool:
+        made = set(await client.jobs()) - before
+        return len(await client.tasks()) == 2 * len(made) and not await _outbox(client)
+
+    async with asyncio.timeout(10):
+        while not await settled():
+            await asyncio.sleep(0.02)
+
+
+async def _outbox(client: Client) -> int:
+    return await Ledger(client.resources.redis, client.config).outbox_length()
