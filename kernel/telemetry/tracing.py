@@ -30,7 +30,10 @@ _provider: TracerProvider | None = None
 
 
 def configure(config: config_pb2.Tracing, service: str, exporter: SpanExporter | None = None) -> None:
-    """Makes spans from now on when the configuration says so, else none; `exporter` stands in for OTLP in tests."""
+    """Makes spans of `service` (their `service.name`) from now on when the configuration says so, else none.
+
+    `exporter` stands in for OTLP in tests.
+    """
     global _provider  # noqa: PLW0603  # one process has one place for its spans
     _provider = _new_provider(config.endpoint, service, exporter) if config.enabled else None
 
@@ -41,7 +44,7 @@ def _new_provider(endpoint: str, service: str, exporter: SpanExporter | None) ->
     from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415
     from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcessor  # noqa: PLC0415
 
-    provider = TracerProvider(resource=Resource.create({"service.name": f"fetchbox-{service}"}), shutdown_on_exit=False)
+    provider = TracerProvider(resource=Resource.create({"service.name": service}), shutdown_on_exit=False)
     if exporter is not None:
         provider.add_span_processor(SimpleSpanProcessor(exporter))
         return provider

@@ -261,6 +261,22 @@ async def test_a_wait_is_short_when_an_entry_comes(log: LogStore) -> None:
     assert loop.time() - started < 1.0
 
 
+async def test_a_newcomer_is_told_at_once_while_others_wait(log: LogStore) -> None:
+    loop = asyncio.get_running_loop()
+    idle = asyncio.create_task(_collect(log.subscribe("idle"), 1))
+    for n in range(10):
+        await asyncio.sleep(0.03)
+        reading = asyncio.create_task(_collect(log.subscribe(f"s{n}"), 1))
+        await asyncio.sleep(0.001 * n)
+        started = loop.time()
+        await log.append(f"s{n}", {"n": b"1"})
+        assert await asyncio.wait_for(reading, 10) == [1]
+        assert loop.time() - started < 1.0
+    assert not idle.done()
+    idle.cancel()
+    await asyncio.gather(idle, return_exceptions=True)
+
+
 async def test_closing_is_safe_twice(log: LogStore) -> None:
     await log.append("s", {"n": b"1"})
     await log.close()

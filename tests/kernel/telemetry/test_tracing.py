@@ -149,7 +149,7 @@ async def test_spans_reach_a_collector_by_otlp_at_the_latest_at_shutdown() -> No
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
     try:
-        tracing.configure(Tracing(enabled=True, endpoint=f"http://127.0.0.1:{port}"), "worker")
+        tracing.configure(Tracing(enabled=True, endpoint=f"http://127.0.0.1:{port}"), "fetchbox-worker")
         with tracing.span("task"):
             pass
         await tracing.shutdown()
