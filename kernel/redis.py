@@ -36,6 +36,7 @@ from fetchbox.config.v1 import config_pb2
 from kernel.config import seconds
 from kernel.errors import FetchboxError, unavailable
 from kernel.pipe import Endpoint, Pipe
+from kernel.redis_connection import PlainConnection, TlsConnection
 from kernel.scripts import Script
 
 BLOCK_LIMIT = 30.0
@@ -221,8 +222,8 @@ class RedisClients:
 
     def _tls(self) -> dict[str, Any]:
         if not self._config.tls:
-            return {}
-        return {"connection_class": redis_asyncio.SSLConnection, "ssl_ca_certs": self._config.tls_ca_file or None}
+            return {"connection_class": PlainConnection}
+        return {"connection_class": TlsConnection, "ssl_ca_certs": self._config.tls_ca_file or None}
 
 
 def _text(value: Any) -> str:

@@ -9,8 +9,8 @@ _AGAIN_SECONDS = 0.1
 async def ended(task: "asyncio.Task[Any] | None") -> None:
     """Cancels a task and waits until it has ended, whatever its outcome; None is nothing to do.
 
-    It is cancelled again for as long as it goes on: redis-py loses a cancellation that meets it while it connects,
-    and the task would then read on as if nothing had been said.
+    It is cancelled again for as long as it goes on: before Python 3.12 `asyncio.wait_for`, which libraries use, may
+    lose a cancellation (cpython#86296), and the task would then go on as if nothing had been said.
     """
     while task is not None and not task.done():
         task.cancel()

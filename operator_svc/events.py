@@ -17,7 +17,7 @@ from kernel.ledger import JobEvent, JobRecord, Ledger
 from kernel.ledger.base import TERMINAL as ENDED
 from kernel.log.offsets import START, parse_id
 from operator_svc import jobs
-from operator_svc.feed import Feed, Subscription
+from operator_svc.feed import Feed, FellBehindError, Subscription
 
 TERMINAL = frozenset({"done", "error", "canceled"})
 """The types of events that end a job (seed 004)."""
@@ -38,7 +38,7 @@ class JobWatches:
         self._turns = asyncio.Semaphore(_BACKFILLS)
 
     async def watch(self, job_id: str, last_event_id: str) -> AsyncIterator[job_pb2.JobEvent]:
-        """The events after `last_event_id`, or all. Raises `NOT_FOUND`, and `UNAVAILABLE` for one that falls behind."""
+        """The events after `last_event_id`, or all. Raises `NOT_FOUND`."""
         async with self._turns:
             record = await jobs.require(self._ledger, job_id)
             old = await self._is_older(job_id, last_event_id)
@@ -92,7 +92,7 @@ class _Watcher:
                 yield event
 
     async def _until_terminal(self, live: Subscription[JobEvent], idle: float) -> AsyncIterator[job_pb2.JobEvent]:
-        while (event := await live.get(idle)) is not None:
+        while (event := await _next(live, idle)) is not None:
             if parse_id(event.id) <= parse_id(self.place):
                 continue
             self._advance(event)
@@ -110,6 +110,13 @@ class _Watcher:
     def _advance(self, event: JobEvent) -> None:
         self.place = event.id
         self._newest = event.type
+
+
+async def _next(live: Subscription[JobEvent], idle: float) -> JobEvent | None:
+    try:
+        return await live.get(idle)
+    except FellBehindError:
+        return None
 
 
 def message(event: JobEvent) -> job_pb2.JobEvent:

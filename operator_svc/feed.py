@@ -2,7 +2,8 @@
 
 A subscriber first reads what there is, then subscribes, then reads once more up to the present; whatever comes later
 is handed to it here. So nothing is missed between the two, and what comes twice is known by its place in the stream.
-A subscriber that does not keep up loses its subscription: memory stays bounded, and it can go on from its last place.
+For one that does not keep up nothing is kept: it is told that it fell behind, and reads on from its place by itself.
+One that hangs in a send meanwhile is dropped. So a slow client costs neither memory nor anyone else's time.
 """
 
 import asyncio
@@ -11,7 +12,7 @@ from types import TracebackType
 from typing import Generic, Self, TypeAlias, TypeVar
 
 from kernel.clock import Clock
-from kernel.errors import FetchboxError, unavailable
+from kernel.errors import FetchboxError
 from kernel.tasks import ended
 from kernel.telemetry.logs import get_logger
 
@@ -23,11 +24,15 @@ Read: TypeAlias = Callable[[Mapping[str, str]], Awaitable[Mapping[str, News[T]]]
 """One read of all channels: their cursors go in, what is new comes out."""
 
 CAPACITY = 1024
-"""How many items wait for one subscriber before it counts as too slow."""
-STUCK_SECONDS = 5.0
-"""How long a subscriber that fell behind may still hang in a send before its call is cancelled."""
+"""How many items wait for one subscriber before it has fallen behind."""
+STUCK_SECONDS = 10.0
+"""How long a subscriber that fell behind may hang in a send before its call is cancelled."""
 _GATHER_SECONDS = 0.02
 _MAX_PAUSE = 2.0
+
+
+class FellBehindError(Exception):
+    """The subscriber was too slow, and items were left out."""
 
 
 class Subscription(Generic[T]):
@@ -42,31 +47,47 @@ class Subscription(Generic[T]):
         self._stuck: asyncio.TimerHandle | None = None
 
     def offer(self, items: Sequence[T]) -> None:
-        """Hands over what this subscriber accepts; one that is full is ended."""
+        """Hands over what this subscriber accepts, unless it has fallen behind."""
         for item in items:
-            if self._stuck is None and self._accepts(item):
+            if self._stuck is not None:
+                return
+            if self._accepts(item):
                 try:
                     self._queue.put_nowait(item)
                 except asyncio.QueueFull:
-                    self._end()
-
-    def _end(self) -> None:
-        while not self._queue.empty():
-            self._queue.get_nowait()
-        self._queue.put_nowait(None)
-        cancel = self._task.cancel if self._task else lambda: None
-        self._stuck = asyncio.get_running_loop().call_later(STUCK_SECONDS, cancel)
-        _log.warn("subscriber_too_slow", stream=self._channel)
+                    self._fall_behind()
 
     async def get(self, timeout: float) -> T | None:  # noqa: ASYNC109 - silence is an answer here, not an error
-        """The next item; None after `timeout` seconds of silence. Raises `UNAVAILABLE` when it fell behind."""
+        """The next item; None after `timeout` seconds of silence. Raises `FellBehindError` when items were lost.
+
+        Items that come after that error are kept again: the subscriber reads the past once more, and then goes on here.
+        """
         try:
-            item = await asyncio.wait_for(self._queue.get(), timeout)
+            # Not `wait_for`: before Python 3.12 it may lose the cancellation of a client that leaves (cpython#86296).
+            async with asyncio.timeout(timeout):
+                item = await self._queue.get()
         except TimeoutError:
             return None
         if item is None:
-            raise unavailable("The client reads too slowly and was dropped; go on after the last entry that you have.")
+            self._calm()
+            raise FellBehindError
         return item
+
+    def _fall_behind(self) -> None:
+        while not self._queue.empty():
+            self._queue.get_nowait()
+        self._queue.put_nowait(None)
+        self._stuck = asyncio.get_running_loop().call_later(STUCK_SECONDS, self._drop)
+
+    def _drop(self) -> None:
+        _log.warn("subscriber_dropped", stream=self._channel)
+        if self._task is not None:
+            self._task.cancel()
+
+    def _calm(self) -> None:
+        if self._stuck is not None:
+            self._stuck.cancel()
+            self._stuck = None
 
     def __enter__(self) -> Self:
         return self
@@ -74,8 +95,7 @@ class Subscription(Generic[T]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._stuck is not None:
-            self._stuck.cancel()
+        self._calm()
         self._feed.remove(self._channel, self)
 
 

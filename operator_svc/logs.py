@@ -15,7 +15,7 @@ from kernel.ledger.base import TERMINAL
 from kernel.log.offsets import MAX_SEQ, entry_id, parse_id
 from kernel.log.topics import Received, Topic
 from operator_svc import jobs, redaction
-from operator_svc.feed import Feed, Subscription
+from operator_svc.feed import Feed, FellBehindError, Subscription
 from operator_svc.times import timestamp
 
 BATCH = 500
@@ -51,12 +51,16 @@ class JobLogs:
                     yield entry
 
     async def _live(self, reader: "_Reader", live: Subscription[Line]) -> AsyncIterator[job_pb2.LogEntry]:
-        end = await reader.newest()
-        async for entry in reader.past(end):
-            yield entry
-        ended = False
+        behind, ended = True, False
         while True:
-            line = await live.get(self._linger)
+            if behind:
+                async for entry in reader.past(await reader.newest()):
+                    yield entry
+            try:
+                line, behind = await live.get(self._linger), False
+            except FellBehindError:
+                behind = True
+                continue
             if line is not None and reader.passes(line):
                 yield shown(line)
             elif line is None:
@@ -77,7 +81,7 @@ class _Reader:
 
     async def newest(self) -> str:
         """The id of the partition's newest entry."""
-        return entry_id(await self._topic.position(self.job_id))
+        return await self._topic.last(self.partition)
 
     def is_own(self, line: Line) -> bool:
         """Whether a line of the partition is about this job."""

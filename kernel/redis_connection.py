@@ -1,0 +1,36 @@
+"""Connections of redis-py that obey a cancellation.
+
+redis-py bounds a write by `asyncio.wait_for`, which before Python 3.12 returns the result of a finished write to a task
+that was cancelled at that moment (cpython#86296): the cancellation is lost, and the task waits for a reply that it was
+told not to want. Every task of ours that is stopped while it talks to Redis depends on this.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+import redis.asyncio as redis_asyncio
+from redis.exceptions import TimeoutError as RedisTimeoutError
+
+
+class _Cancellable(redis_asyncio.Connection):
+    async def send_packed_command(self, command: str | bytes | Iterable[bytes], check_health: bool = True) -> None:
+        """Writes within the socket timeout; a connection whose write was cut off is dropped."""
+        limit, self.socket_timeout = self.socket_timeout, None
+        try:
+            async with asyncio.timeout(limit):
+                await super().send_packed_command(command, check_health)
+        except TimeoutError:
+            await self.disconnect(nowait=True)
+            raise RedisTimeoutError("Timeout writing to socket") from None
+        finally:
+            self.socket_timeout = limit
+
+
+class PlainConnection(_Cancellable):
+    """Over TCP."""
+
+
+class TlsConnection(_Cancellable, redis_asyncio.SSLConnection):
+    """Over TLS."""
