@@ -114,7 +114,7 @@ class Lending:
 
     async def _claim_once(self, consumer: str, limit: int, wait: float) -> list[tuple[str, DownloadTask]]:
         async with self._turn:
-            claims = await self._lane.claim(limit, wait)
+            claims = await self._whole_claim(limit, wait)
         lent: list[Claim] = []
         try:
             lent = await self._lend(consumer, [claim for claim in claims if not claim.solo])
@@ -125,6 +125,15 @@ class Lending:
             if rest:
                 await asyncio.shield(self._lane.give_back(rest))
         return [(self._name(consumer, claim), _as_lent(claim)) for claim in lent]
+
+    async def _whole_claim(self, limit: int, wait: float) -> list[Claim]:
+        """A claim that is not cut short when its caller hangs up: what it brings then goes back."""
+        claiming = asyncio.ensure_future(self._lane.claim(limit, wait))
+        try:
+            return await asyncio.shield(claiming)
+        except asyncio.CancelledError:
+            await self._lane.give_back(await claiming)
+            raise
 
     async def _lend(self, consumer: str, claims: list[Claim]) -> list[Claim]:
         by_partition: dict[int, list[Claim]] = defaultdict(list)

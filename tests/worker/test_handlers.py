@@ -81,6 +81,7 @@ def test_options_reach_the_handler_with_their_json_types() -> None:
 
 
 @pytest.mark.req("R001-3.12", "R001-3.13", "R001-3.16", "R001-3.18", "R001-3.23", "R001-1.29", "R001-1.31", "R001-1.32")
+@pytest.mark.req("R001-3.05", "R001-3.06", "R001-3.08", "R001-3.09")
 async def test_the_default_handler_makes_one_task_a_resource_as_submitted() -> None:
     config, handler = configured("default")
     config.job_types["gallery"].proxy.primary = "eu"

@@ -12,6 +12,7 @@ from kernel import keys
 from kernel.ids import uuid7
 from kernel.log.topics import Topics
 from kernel.resources import Resources
+from kernel.telemetry import metrics
 from tests.worker.conftest import Jobs, Start, eventually
 
 
@@ -59,12 +60,13 @@ async def test_a_job_is_stored_recorded_and_told(
     assert next(line for line in logs if line.resource_id == "one").fields["sha256"] == site.sha256("/images/1.png")
 
 
-@pytest.mark.req("R000-4.06", "R000-4.09", "R001-1.69")
+@pytest.mark.req("R000-4.06", "R000-4.09", "R001-1.68", "R001-1.69")
 async def test_what_fails_for_good_is_a_dead_letter_and_a_line_of_the_results(
     worker_config: Config, jobs: Jobs, start_worker: Start, site: SampleSite
 ) -> None:
     worker_config.job_types["default"].max_retries = 1
     await start_worker(worker_config)
+    counted = failures("DOWNLOAD_HTTP_404"), failures("DOWNLOAD_HTTP_500")
     urls = {
         "gone": site.url("/status/404"),
         "down": site.url("/status/500"),
@@ -89,6 +91,41 @@ async def test_what_fails_for_good_is_a_dead_letter_and_a_line_of_the_results(
         "down": "DOWNLOAD_HTTP_500",
         "scheme": "VALIDATION_URL",
     }
+    assert (failures("DOWNLOAD_HTTP_404"), failures("DOWNLOAD_HTTP_500")) == (counted[0] + 1, counted[1] + 2)
+
+
+def failures(code: str) -> float:
+    """Failed attempts with this code, as `/metrics` shows them."""
+    return metrics.REGISTRY.get_sample_value("fetchbox_task_failures_total", {"code": code}) or 0.0
+
+
+@pytest.mark.req("R000-2.14", "R001-1.66")
+async def test_what_the_worker_publishes_has_every_field_that_applies_and_nobody_is_called_back(
+    worker_config: Config, jobs: Jobs, start_worker: Start, site: SampleSite
+) -> None:
+    await start_worker(worker_config)
+    job_id = await jobs.submit({"good": site.url("/images/4.png"), "bad": site.url("/status/410")})
+    await jobs.ended(job_id)
+    topics = Topics(jobs.resources.redis, worker_config)
+
+    async def over() -> bool:
+        return any(status.state == JobState.JOB_STATE_PARTIAL for status in await all_of(topics.status))
+
+    await eventually(over, 5)
+    for status in await all_of(topics.status):
+        assert (status.job_id, status.job_type, status.resources_total) == (job_id, "default", 2)
+        assert status.manifest_key.endswith(f"/{job_id}/metadata.json")
+        assert min(status.state, status.log_offset, status.timestamp_ms, status.revision) > 0
+        if status.resources_failed:
+            assert (status.last_error_code, bool(status.last_error_message)) == ("DOWNLOAD_HTTP_410", True)
+    for line in await all_of(topics.logs):
+        assert line.job_id == job_id
+        assert min(line.level, line.timestamp_ms, len(line.message), len(line.fields)) > 0
+    (letter,) = await all_of(topics.dlq)
+    assert letter.id == f"{job_id}/bad/0"
+    assert min(letter.attempts, letter.failed_at_ms, len(letter.failure_message)) > 0
+    assert letter.task.url == site.url("/status/410")
+    assert set(site.hits) == {"/images/4.png", "/status/410"}
 
 
 async def test_a_retry_succeeds_without_a_trace_of_failure_in_the_record(
@@ -190,3 +227,21 @@ async def test_a_replay_adds_its_line_to_the_document_that_is_there(
     record = await jobs.until(job_id, lambda record: record.status == "done")
     assert record.resource_failed == 0
     assert [line["state"] for line in await jobs.results(job_id)] == ["stored", "stored"]
+
+
+@pytest.mark.req("R001-3.08", "R001-3.09")
+async def test_the_job_types_storage_is_where_its_objects_go_and_two_jobs_do_not_collide(
+    worker_config: Config, jobs: Jobs, start_worker: Start, site: SampleSite
+) -> None:
+    kind = JobType(checksum="strict")
+    kind.storage.bucket, kind.storage.key_prefix = "fetchbox-gallery", "gallery/"
+    worker_config.job_types["stored"].CopyFrom(kind)
+    objects = jobs.resources.objects
+    await objects.ensure_bucket("fetchbox-gallery")
+    await start_worker(worker_config)
+    ids = [await jobs.submit({"r/1": site.url(f"/images/{n}.png")}, "stored") for n in (1, 2)]
+    for job_id, n in zip(ids, (1, 2), strict=True):
+        assert (await jobs.ended(job_id)).status == "done"
+        (line,) = await jobs.results(job_id, "stored")
+        assert line["key"] == f"s3://fetchbox-gallery/gallery/{job_id}/r%2F1"
+        assert await objects.get("fetchbox-gallery", f"gallery/{job_id}/r%2F1") == site.body(f"/images/{n}.png")

@@ -178,6 +178,20 @@ async def test_nothing_that_was_not_lent_is_kept_from_the_workers_here(
     assert (await jobs.ended(lent.task.job_id)).status == "done"
 
 
+async def test_a_caller_that_hangs_up_takes_nothing_with_it(
+    worker_config: Config, jobs: Jobs, start_worker: Start, worker_stub: Any
+) -> None:
+    service = await lender(worker_config, start_worker)
+    for _ in range(3):
+        call = worker_stub.ClaimTasks(ClaimTasksRequest(worker_id="moody", max_tasks=5, wait=Duration(seconds=5)))
+        await asyncio.sleep(0.2)
+        call.cancel()
+        job_id = await jobs.submit(URLS, "noop")
+    await asyncio.sleep(0.6)
+    duty(service, "runner").resume()
+    assert (await jobs.ended(job_id, 5)).status == "done"
+
+
 async def test_a_claim_that_is_none_or_anothers_is_refused(
     worker_config: Config, jobs: Jobs, start_worker: Start, worker_stub: Any
 ) -> None:
