@@ -215,12 +215,10 @@ class _Brotli:
     def feed(self, data: bytes) -> Iterator[bytes]:
         try:
             piece = self._stream.process(data, output_buffer_limit=STEP)
-            while piece or not self._stream.can_accept_more_data():
-                if piece:
-                    yield piece
-                if self._stream.can_accept_more_data():
-                    return
-                piece = self._stream.process(b"", output_buffer_limit=STEP)
+            while piece:
+                yield piece
+                # It may hold more output although it says that it takes more input.
+                piece = b"" if self._stream.is_finished() else self._stream.process(b"", output_buffer_limit=STEP)
         except brotli.error as error:
             raise CorruptCodingError(f"br: {error}") from error
 

@@ -106,10 +106,9 @@ class ByteBudget:
         try:
             await turn
         except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():
-                self._give(size)
+            if not turn.cancelled():
+                self._give(size)  # It was our turn just now.
             else:
-                self._waiting.remove((size, turn))
                 self._wake()
             raise
 
@@ -120,8 +119,9 @@ class ByteBudget:
     def _wake(self) -> None:
         while self._waiting:
             size, turn = self._waiting[0]
-            if size > self._free:
-                return
+            if not turn.cancelled():
+                if size > self._free:
+                    return
+                self._free -= size
+                turn.set_result(None)
             self._waiting.popleft()
-            self._free -= size
-            turn.set_result(None)

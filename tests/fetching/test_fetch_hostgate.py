@@ -1,0 +1,66 @@
+"""Host gates: one worker closes, all others see it; both implementations alike."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from fetchbox.config.v1.config_pb2 import Config
+from kernel import keys
+from kernel.clock import SystemClock
+from kernel.hostgate import HostGates, MemoryHostGates, RedisHostGates
+from kernel.redis import RedisClients
+
+
+@pytest.fixture
+async def redis(config: Config) -> AsyncIterator[RedisClients]:
+    clients = await RedisClients.open(config.redis)
+    yield clients
+    await clients.close()
+
+
+@pytest.fixture(params=["memory", "redis"])
+def gates(request: pytest.FixtureRequest, redis: RedisClients) -> HostGates:
+    return (
+        MemoryHostGates(SystemClock()) if request.param == "memory" else RedisHostGates(redis.commands, SystemClock())
+    )
+
+
+async def test_closed_for_so_long_and_open_again(gates: HostGates) -> None:
+    assert await gates.until("h") == 0
+    await gates.close("h", 0.2)
+    assert 0 < await gates.until("h") <= 0.2
+    assert await gates.until("other") == 0
+    await asyncio.sleep(0.25)
+    assert await gates.until("h") == 0
+
+
+async def test_a_shorter_wait_does_not_open_it_earlier_and_a_longer_one_keeps_it_closed(gates: HostGates) -> None:
+    await gates.close("h", 20)
+    await gates.close("h", 1)
+    assert 18 < await gates.until("h") <= 20
+    await gates.close("h", 100)
+    assert 98 < await gates.until("h") <= 100
+    await gates.close("g", 0)
+    assert await gates.until("g") == 0
+
+
+async def test_the_fleet_sees_it_and_one_question_serves_all(redis: RedisClients) -> None:
+    one, two = (RedisHostGates(redis.commands, SystemClock()) for _ in range(2))
+    await redis.commands.config_resetstat()
+    assert await asyncio.gather(*(two.until("h") for _ in range(100))) == [0.0] * 100
+    before = (await redis.commands.info("commandstats"))["cmdstat_pttl"]["calls"]
+    assert before == 1
+    await one.close("h", 30)
+    await asyncio.sleep(0.03)
+    assert 28 < await two.until("h") <= 30
+    assert 0 < await redis.commands.pttl(keys.host_gate("h")) <= 30_000
+
+
+async def test_a_cancelled_asker_does_not_take_the_answer_from_others(redis: RedisClients) -> None:
+    gates = RedisHostGates(redis.commands, SystemClock())
+    first, second = (asyncio.create_task(gates.until("h")) for _ in range(2))
+    await asyncio.sleep(0)
+    first.cancel()
+    assert await second == 0
+    assert first.cancelled() or first.done()

@@ -1,0 +1,73 @@
+"""Places at a host and bytes in flight: never more than allowed, none lost, in order."""
+
+import asyncio
+import random
+
+import pytest
+
+from worker_svc.fetch.limits import ByteBudget, HostBusyError, HostSlots
+
+
+async def test_no_more_than_so_many_at_a_host() -> None:
+    slots, running, most = HostSlots(3), 0, 0
+
+    async def visit() -> None:
+        nonlocal running, most
+        await slots.take("h", 60)
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0)
+        running -= 1
+        slots.free("h")
+
+    await asyncio.gather(*(visit() for _ in range(50)))
+    assert most == 3
+    assert slots._sites == {}
+
+
+async def test_a_busy_host_is_told_after_a_while_and_others_are_not_concerned() -> None:
+    slots = HostSlots(1)
+    assert await slots.take("h", 1) is False
+    with pytest.raises(HostBusyError):
+        await slots.take("h", 0.01)
+    assert await slots.take("other", 0.01) is False
+    waiting = asyncio.create_task(slots.take("h", 60))
+    await asyncio.sleep(0)
+    slots.free("h")
+    assert await waiting is True
+    slots.free("h")
+    slots.free("other")
+    assert slots._sites == {}
+
+
+async def test_a_cancelled_waiter_leaves_nothing() -> None:
+    slots = HostSlots(1)
+    await slots.take("h", 1)
+    waiting = asyncio.create_task(slots.take("h", 60))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+    slots.free("h")
+    assert slots._sites == {}
+
+
+async def test_bytes_in_flight_stay_within_the_budget_under_cancellation() -> None:
+    budget, rng, held = ByteBudget(1000), random.Random(7), 0
+
+    async def use(size: int) -> None:
+        nonlocal held
+        async with budget.reserved(size):
+            held += min(size, 1000)
+            assert held <= 1000
+            try:
+                await asyncio.sleep(0)
+            finally:
+                held -= min(size, 1000)
+
+    for _ in range(50):
+        tasks = [asyncio.create_task(use(rng.choice((1, 300, 700, 1000, 5000)))) for _ in range(20)]
+        await asyncio.sleep(0)
+        for task in rng.sample(tasks, 5):
+            task.cancel()
+        await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 5)
+        assert budget.free == 1000
