@@ -29,6 +29,7 @@ _SEED_002_SECTIONS = ("redis", "worker", "producer", "circuit_breaker", "observa
 
 _NOT_IN_SEED_002 = frozenset(
     {
+        "redis.start_patience",
         "redis.tls",
         "redis.tls_ca_file",
         "worker.block",

@@ -4,8 +4,14 @@ from dataclasses import dataclass
 
 from fetchbox.config.v1.config_pb2 import Config
 from kernel.clock import Clock, SystemClock
+from kernel.config import seconds
+from kernel.errors import FetchboxError
 from kernel.objects import ObjectStore
 from kernel.redis import RedisClients
+from kernel.telemetry.logs import get_logger
+
+log = get_logger("resources")
+_RETRY_PAUSE = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,10 +24,26 @@ class Resources:
 
     @classmethod
     async def open(cls, config: Config, clock: Clock | None = None) -> "Resources":
-        """Connects to Redis; the object store is reached at its first use."""
-        redis = await RedisClients.open(config.redis)
-        return cls(redis, ObjectStore(config.object_store), clock or SystemClock())
+        """Connects to Redis, for as long as `redis.start_patience`; the object store is reached at its first use.
+
+        Raises `UNAVAILABLE` where Redis does not answer in time.
+        """
+        clock = clock or SystemClock()
+        redis = await _patiently(config, clock)
+        return cls(redis, ObjectStore(config.object_store), clock)
 
     async def close(self) -> None:
         """Closes every connection; safe to call twice."""
         await self.redis.close()
+
+
+async def _patiently(config: Config, clock: Clock) -> RedisClients:
+    deadline = clock.monotonic() + seconds(config.redis.start_patience)
+    while True:
+        try:
+            return await RedisClients.open(config.redis)
+        except FetchboxError as error:
+            if clock.monotonic() >= deadline:
+                raise
+            log.warn("waiting_for_redis", addr=config.redis.addr, error=str(error))
+        await clock.sleep(_RETRY_PAUSE)

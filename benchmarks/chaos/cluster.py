@@ -75,6 +75,7 @@ class Cluster:
         return f"""
 [redis]
 addr = "{self.valkey.addr}"
+start_patience = "60s"
 
 [object_store]
 endpoint = "{self.seaweed.endpoint}"

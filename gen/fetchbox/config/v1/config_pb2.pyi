@@ -179,6 +179,7 @@ class Redis(_message.Message):
     MAX_RETRIES_FIELD_NUMBER: _builtins.int
     TLS_FIELD_NUMBER: _builtins.int
     TLS_CA_FILE_FIELD_NUMBER: _builtins.int
+    START_PATIENCE_FIELD_NUMBER: _builtins.int
     addr: _builtins.str
     """`host:port` of the server. Default `localhost:6379`."""
     username: _builtins.str
@@ -209,6 +210,10 @@ class Redis(_message.Message):
     def write_timeout(self) -> _duration_pb2.Duration:
         """The longest write. Default 3s."""
 
+    @_builtins.property
+    def start_patience(self) -> _duration_pb2.Duration:
+        """How long the start of a role waits for a server that does not answer or still loads its data. Default 10s."""
+
     def __init__(
         self,
         *,
@@ -224,10 +229,11 @@ class Redis(_message.Message):
         max_retries: _builtins.int = ...,
         tls: _builtins.bool = ...,
         tls_ca_file: _builtins.str = ...,
+        start_patience: _duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["dial_timeout", b"dial_timeout", "read_timeout", b"read_timeout", "write_timeout", b"write_timeout"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["dial_timeout", b"dial_timeout", "read_timeout", b"read_timeout", "start_patience", b"start_patience", "write_timeout", b"write_timeout"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["addr", b"addr", "db", b"db", "dial_timeout", b"dial_timeout", "max_retries", b"max_retries", "min_idle_conns", b"min_idle_conns", "password", b"password", "pool_size_multiplier", b"pool_size_multiplier", "read_timeout", b"read_timeout", "tls", b"tls", "tls_ca_file", b"tls_ca_file", "username", b"username", "write_timeout", b"write_timeout"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["addr", b"addr", "db", b"db", "dial_timeout", b"dial_timeout", "max_retries", b"max_retries", "min_idle_conns", b"min_idle_conns", "password", b"password", "pool_size_multiplier", b"pool_size_multiplier", "read_timeout", b"read_timeout", "start_patience", b"start_patience", "tls", b"tls", "tls_ca_file", b"tls_ca_file", "username", b"username", "write_timeout", b"write_timeout"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
