@@ -1,12 +1,14 @@
 """One job for one idempotency key, however many submit and whoever dies (contracts, Ingest: idempotency).
 
-The winner submits within a lease; the others wait for its answer. A winner that dies is taken over with the same job id
-when its lease ends; one that fails gives the lease back, so that the next need not wait.
+The winner submits under a lease that it renews; the others wait for its answer. A winner that dies is taken over with
+the same job id when its lease ends; one that fails gives the lease back, so that the next need not wait.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 
 from fetchbox.errors.v1 import errors_pb2
 from kernel.clock import Clock
@@ -18,6 +20,8 @@ _FIRST_PAUSE = 0.01
 _LONGEST_PAUSE = 0.25
 _PATIENCE = 2
 """How many leases a submit waits for others."""
+_RENEWALS = 3
+"""How often a lease is renewed while it lasts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +77,12 @@ class Once:
         end = self._clock.monotonic() + _PATIENCE * self._lease
         pause, first = _FIRST_PAUSE, True
         while True:
-            began = self._clock.monotonic()
             begun = await self._begin(claim, self._lease)
             if begun.state == "done":
                 metrics.JOBS_REPEATED.inc()
                 return begun.answer
             if begun.state == "running":
-                if began > end:
+                if self._clock.monotonic() > end:
                     raise unavailable("another submit with this idempotency key has not ended yet.")
                 await self._clock.sleep(min(pause, begun.wait_ms / 1000))
                 pause = min(2 * pause, _LONGEST_PAUSE)
@@ -87,19 +90,16 @@ class Once:
             fresh = first and begun.state == "new"
             first = False
             with suppress(OvertakenError):
-                return await self._make(claim, begun.job_id, fresh, began, make)
+                return await self._make(claim, begun.job_id, fresh, make)
 
-    async def _make(
-        self, claim: Claim, job_id: str, fresh: bool, began: float, make: Callable[[Hold], Awaitable[bytes]]
-    ) -> bytes:
-        async def renew() -> None:
-            if self._clock.monotonic() - began > self._lease / 2:
-                begun = await self._begin(claim, self._lease)
-                if begun.state not in {"new", "taken_over"}:
-                    raise OvertakenError
-
+    async def _make(self, claim: Claim, job_id: str, fresh: bool, make: Callable[[Hold], Awaitable[bytes]]) -> bytes:
+        keeper = asyncio.create_task(self._keep(claim), name="submit-lease")
+        hold = Hold(job_id, fresh=fresh, renew=partial(self._renew, claim, self._clock.monotonic()))
         try:
-            answer = await make(Hold(job_id, fresh=fresh, renew=renew))
+            try:
+                answer = await make(hold)
+            finally:
+                keeper.cancel()
         except FetchboxError:
             # A lease of a millisecond gives the key back: whoever comes next takes the job over at once.
             with suppress(FetchboxError):
@@ -107,6 +107,20 @@ class Once:
             raise
         await self._submits.finish(claim.tenant, claim.job_type, claim.key, job_id, answer)
         return answer
+
+    async def _renew(self, claim: Claim, since: float) -> None:
+        if self._clock.monotonic() - since < self._lease / _RENEWALS:
+            return
+        begun = await self._begin(claim, self._lease)
+        if begun.state not in {"new", "taken_over"}:
+            raise OvertakenError
+
+    async def _keep(self, claim: Claim) -> None:
+        """Renews the lease while a handler is slow; `_renew` finds out whether that went well."""
+        while True:
+            await self._clock.sleep(self._lease / _RENEWALS)
+            with suppress(FetchboxError):
+                await self._begin(claim, self._lease)
 
     async def _begin(self, claim: Claim, lease: float) -> Begun:
         begun = await self._submits.begin(

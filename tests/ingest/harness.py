@@ -71,7 +71,8 @@ class Refusal:
 async def until(condition: Callable[[], Awaitable[bool]], seconds: float = 15) -> None:
     """Returns once the condition holds; `TimeoutError` if it never does."""
     async with asyncio.timeout(seconds):
-        while not await condition():
+        # What is waited for happens in another process.
+        while not await condition():  # noqa: ASYNC110
             await asyncio.sleep(0.02)
 
 

@@ -1,13 +1,11 @@
 """What an accepted submit leaves behind, before its answer is given."""
 
-import asyncio
 import gzip
 import json
 from typing import Any
 from uuid import UUID
 
 import pytest
-from google.api.httpbody_pb2 import HttpBody
 
 from fetchbox.ingest.v1.ingest_service_pb2 import SubmitJobRequest
 from fetchbox.ingest.v1.manifest_pb2 import Manifest, Resource
@@ -20,10 +18,12 @@ from kernel.log import offsets
 from tests.ingest.bad_bodies import LIMIT, sized, zstd
 from tests.ingest.harness import GOOD, Client
 
+METADATA = b'{"n":847458834325543643,"big":%s,"f":1.10,"e":[],"o":{},"u":"\\u00e9\\ud800"}' % (b"1" * 5000)
+ATTRIBUTES = b'{"crawl_id":"1","crawled_at":"2024-05-01T10:00Z"}'
 ODD = (
-    b' {"manifest_version" : "v1",\n "metadata": {"n":847458834325543643,"big":%s,"f":1.10,"e":[],"o":{},"u":"\\u00e9\\ud800"},'
-    b'"resources":[{"id":"a/b","url":"HTTP://h/a b"}], "attributes" : {"crawl_id":"1","crawled_at":"2024-05-01T10:00Z"} }\r\n'
-) % (b"1" * 5000)
+    b' {"manifest_version" :"v1",\n"metadata": %s,"resources":[{"id":"a/b","url":"HTTP://h/ b"}],"attributes":%s }\r\n'
+)
+ODD %= (METADATA, ATTRIBUTES)
 
 
 @pytest.mark.req(
@@ -49,11 +49,8 @@ async def test_document_is_stored_byte_for_byte(client: Client) -> None:
 def test_metadata_and_attributes_keep_their_bytes() -> None:
     draft = read_document(ODD)
 
-    assert (
-        draft.manifest.metadata
-        == b'{"n":847458834325543643,"big":%s,"f":1.10,"e":[],"o":{},"u":"\\u00e9\\ud800"}' % (b"1" * 5000)
-    )
-    assert draft.manifest.attributes == b'{"crawl_id":"1","crawled_at":"2024-05-01T10:00Z"}'
+    assert draft.manifest.metadata == METADATA
+    assert draft.manifest.attributes == ATTRIBUTES
 
 
 @pytest.mark.req("R001-1.47", "R001-1.48")
@@ -264,26 +261,3 @@ async def test_submit_without_a_document_names_the_source(client: Client) -> Non
     refusal = await client.refused(client.stub.SubmitJob(SubmitJobRequest(job_type="default")))
 
     assert (refusal.status, refusal.fields) == (400, ["source"])
-
-
-async def test_submit_goes_on_when_its_client_goes_away(client: Client) -> None:
-    data = json.dumps(GOOD).encode()
-    request = SubmitJobRequest(job_type="default", document=HttpBody(content_type="application/json", data=data))
-    before = set(await client.jobs())
-    calls = [client.stub.SubmitJob(request) for _ in range(20)]
-    await asyncio.sleep(0.01)
-    for call in calls:
-        call.cancel()
-    await asyncio.gather(*calls, return_exceptions=True)
-
-    async def settled() -> bool:
-        made = set(await client.jobs()) - before
-        return len(await client.tasks()) == 2 * len(made) and not await _outbox(client)
-
-    async with asyncio.timeout(10):
-        while not await settled():
-            await asyncio.sleep(0.02)
-
-
-async def _outbox(client: Client) -> int:
-    return await Ledger(client.resources.redis, client.config).outbox_length()
