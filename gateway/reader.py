@@ -5,7 +5,7 @@ unset. A field with the option `raw_json` takes the text of any JSON value, byte
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
@@ -129,42 +129,61 @@ class MessageReader:
     def __init__(self, descriptor: Descriptor, readers: Readers) -> None:
         self._descriptor = descriptor
         self._readers = readers
-        self._stores: dict[str, Store] = {}
+        self._fields: dict[str, _Entry] = {}
         self._twins: dict[str, str] = {}
-        self._nullable: frozenset[str] = frozenset()
 
     def _compile(self) -> None:
-        nullable = set()
         for field in self._descriptor.fields:
-            store = self._readers.field(field)
-            names = {field.name, field.json_name}
-            self._stores.update(dict.fromkeys(names, store))
-            if len(names) == 2:
-                self._twins.update({field.name: field.json_name, field.json_name: field.name})
-            if takes_null(field):
-                nullable |= names
-        self._nullable = frozenset(nullable)
+            entry = _Entry(_plain_type(field), field.name, self._readers.field(field), takes_null(field))
+            self._fields[field.name] = self._fields[field.json_name] = entry
+            if field.name != field.json_name:
+                self._twins[field.name] = field.json_name
 
     def __call__(self, message: Any, value: Any, depth: int) -> None:
         """Fills `message`."""
         check_depth(depth)
         if type(value) is not dict:
             raise MismatchError("is no object")
-        if not self._stores:
+        if not self._fields:
             self._compile()
-        stores, twins = self._stores, self._twins
+        fields = self._fields
         for key, item in value.items():
-            store = stores.get(key)
-            if store is None:
+            if key not in fields:
                 raise MismatchError("is an unknown field").at(key)
-            if key in twins and twins[key] in value:
-                raise MismatchError(f"is given twice, also as {twins[key]}").at(key)
-            if item is None and key not in self._nullable:
-                continue
-            try:
-                store(message, item, depth)
-            except MismatchError as error:
-                raise error.at(key) from None
+            plain, name, store, takes_none = fields[key]
+            if type(item) is plain:
+                setattr(message, name, item)
+            elif item is not None or takes_none:
+                try:
+                    store(message, item, depth)
+                except MismatchError as error:
+                    raise error.at(key) from None
+        if self._twins:
+            self._refuse_twins(value)
+
+    def _refuse_twins(self, value: dict[str, Any]) -> None:
+        for name, twin in self._twins.items():
+            if name in value and twin in value:
+                raise MismatchError(f"is given twice, also as {name}").at(twin)
+
+
+class _Entry(NamedTuple):
+    """One key of a message."""
+
+    plain: type | None
+    """A JSON value of this type goes into the field as it is."""
+    name: str
+    store: Store
+    takes_null: bool
+
+
+def _plain_type(field: FieldDescriptor) -> type | None:
+    """The type of the JSON values that need no look: they are what the field holds, whatever they are."""
+    if field.is_repeated or _oneof_of(field) is not None or is_raw(field):
+        return None
+    if field.type == FieldDescriptor.TYPE_STRING:
+        return str
+    return bool if field.type == FieldDescriptor.TYPE_BOOL else None
 
 
 def takes_null(field: FieldDescriptor) -> bool:

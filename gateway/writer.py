@@ -4,8 +4,9 @@ ProtoJSON with the JSON names of the protos and zero values printed; fields with
 A field with the option `raw_json` is spliced in, byte for byte; an empty one is `null`.
 """
 
+import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
@@ -15,9 +16,6 @@ from gateway import scalars, wellknown
 from gateway.message_types import Types
 from gateway.mismatch import MismatchError
 from gateway.reader import ANY, is_raw, map_entry
-
-Put = Callable[[Any, dict[str, Any]], None]
-"""Puts one field of a message (first) into its JSON object (second)."""
 
 
 class Writers:
@@ -45,12 +43,13 @@ class Writers:
     def field(self, field: FieldDescriptor) -> Callable[[Any], Any]:
         """The JSON value of one field out of its message."""
         name = field.name
-        convert = self._convert_field(field)
+        convert = self.converter(field)
         if convert is None:
             return lambda message: getattr(message, name)
         return lambda message: convert(getattr(message, name))
 
-    def _convert_field(self, field: FieldDescriptor) -> scalars.Convert | None:
+    def converter(self, field: FieldDescriptor) -> scalars.Convert | None:
+        """What turns the field's Python value into JSON; None where it is JSON already."""
         entry = map_entry(field)
         if entry is not None:
             return _map_writer(_key_writer(entry[0]), self._convert(entry[1]))
@@ -89,43 +88,41 @@ class MessageWriter:
     def __init__(self, descriptor: Descriptor, writers: Writers) -> None:
         self._descriptor = descriptor
         self._writers = writers
-        self._puts: list[Put] | None = None
+        self._fields: list[_Entry] | None = None
 
     def __call__(self, message: Any) -> dict[str, Any]:
         """The JSON object of `message`."""
-        if self._puts is None:
-            self._puts = [_put(field, self._writers) for field in self._descriptor.fields]
+        if self._fields is None:
+            self._fields = [self._entry(field) for field in self._descriptor.fields]
         found: dict[str, Any] = {}
-        for put in self._puts:
-            put(message, found)
+        for name, key, convert, has_presence, is_sparse in self._fields:
+            if has_presence and not message.HasField(name):
+                continue
+            value = getattr(message, name)
+            if is_sparse and not value and not _is_negative_zero(value):
+                continue
+            found[key] = value if convert is None else convert(value)
         return found
 
-
-def _put(field: FieldDescriptor, writers: Writers) -> Put:
-    name, key, value_of = field.name, field.json_name, writers.field(field)
-    if field.has_presence:
-
-        def put_present(message: Any, found: dict[str, Any]) -> None:
-            if message.HasField(name):
-                found[key] = value_of(message)
-
-        return put_present
-    if writers.zeros:
-
-        def put(message: Any, found: dict[str, Any]) -> None:
-            found[key] = value_of(message)
-
-        return put
-    return _put_unless_zero(name, key, value_of)
+    def _entry(self, field: FieldDescriptor) -> "_Entry":
+        convert = self._writers.converter(field)
+        is_sparse = not self._writers.zeros and not field.has_presence
+        return _Entry(field.name, field.json_name, convert, field.has_presence, is_sparse)
 
 
-def _put_unless_zero(name: str, key: str, value_of: Callable[[Any], Any]) -> Put:
-    def put(message: Any, found: dict[str, Any]) -> None:
-        value = getattr(message, name)
-        if value or (isinstance(value, float) and str(value) == "-0.0"):
-            found[key] = value_of(message)
+class _Entry(NamedTuple):
+    """One field: its name, its key, what makes its value JSON, and when it is left out."""
 
-    return put
+    name: str
+    key: str
+    convert: scalars.Convert | None
+    has_presence: bool
+    is_sparse: bool
+
+
+def _is_negative_zero(value: Any) -> bool:
+    """A float that equals the default and is another value all the same."""
+    return isinstance(value, float) and math.copysign(1, value) < 0
 
 
 def _list_writer(convert: scalars.Convert | None) -> scalars.Convert:
