@@ -12,6 +12,7 @@ AREAS = (body, encoding, headers, names, proxy, redirect, resume, retry, sink, t
 IDS = [entry["id"] for entry in json.loads((Path(__file__).parents[1] / "cases" / "fetching.json").read_text())]
 
 
+@pytest.mark.req("R001-1.32", "R001-3.07")
 @pytest.mark.parametrize("name", IDS)
 async def test_case(name: str, world: World) -> None:
     assert name in CASES, f"no function plays {name}"
