@@ -8,7 +8,7 @@ If it is not, an operator replayed the job in between, and the watcher waits on.
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 from google.protobuf import json_format
 
@@ -37,8 +37,8 @@ class JobWatches:
         self._idle_seconds = idle_seconds
         self._turns = asyncio.Semaphore(_BACKFILLS)
 
-    async def watch(self, job_id: str, last_event_id: str) -> AsyncIterator[job_pb2.JobEvent]:
-        """The events after `last_event_id`, or all. Raises `NOT_FOUND`."""
+    async def watch(self, job_id: str, last_event_id: str, drop: Callable[[], None]) -> AsyncIterator[job_pb2.JobEvent]:
+        """The events after `last_event_id`, or all; `drop` ends a client that does not read. Raises `NOT_FOUND`."""
         async with self._turns:
             record = await jobs.require(self._ledger, job_id)
             old = await self._is_older(job_id, last_event_id)
@@ -48,7 +48,7 @@ class JobWatches:
         watcher = _Watcher(job_id, last_event_id or START, self._ledger, self._turns)
         async for event in watcher.past():
             yield event
-        with self._feed.subscribe(job_id, watcher.place) as live:
+        with self._feed.subscribe(job_id, watcher.place, drop) as live:
             async for event in watcher.present(live, self._idle_seconds):
                 yield event
 

@@ -36,14 +36,14 @@ class FellBehindError(Exception):
 
 
 class Subscription(Generic[T]):
-    """What one client still has to read of one channel. Belongs to the task that made it."""
+    """What one client still has to read of one channel. `drop` ends the call of a client that does not read at all."""
 
-    def __init__(self, feed: "Feed[T]", channel: str, accepts: Callable[[T], bool]) -> None:
+    def __init__(self, feed: "Feed[T]", channel: str, accepts: Callable[[T], bool], drop: Callable[[], None]) -> None:
         self._feed = feed
         self._channel = channel
         self._accepts = accepts
         self._queue: asyncio.Queue[T | None] = asyncio.Queue(CAPACITY)
-        self._task = asyncio.current_task()
+        self._drop = drop
         self._stuck: asyncio.TimerHandle | None = None
 
     def offer(self, items: Sequence[T]) -> None:
@@ -77,12 +77,11 @@ class Subscription(Generic[T]):
         while not self._queue.empty():
             self._queue.get_nowait()
         self._queue.put_nowait(None)
-        self._stuck = asyncio.get_running_loop().call_later(STUCK_SECONDS, self._drop)
+        self._stuck = asyncio.get_running_loop().call_later(STUCK_SECONDS, self._is_stuck)
 
-    def _drop(self) -> None:
+    def _is_stuck(self) -> None:
         _log.warn("subscriber_dropped", stream=self._channel)
-        if self._task is not None:
-            self._task.cancel()
+        self._drop()
 
     def _calm(self) -> None:
         if self._stuck is not None:
@@ -125,9 +124,11 @@ class Feed(Generic[T]):
         """How many are subscribed now."""
         return sum(map(len, self._subscribers.values()))
 
-    def subscribe(self, channel: str, after: str, accepts: Callable[[T], bool] = lambda _: True) -> Subscription[T]:
+    def subscribe(
+        self, channel: str, after: str, drop: Callable[[], None], accepts: Callable[[T], bool] = lambda _: True
+    ) -> Subscription[T]:
         """A subscription to what follows `after`; the channel's other subscribers may be further on already."""
-        subscription = Subscription(self, channel, accepts)
+        subscription = Subscription(self, channel, accepts, drop)
         self._subscribers.setdefault(channel, set()).add(subscription)
         self._cursors.setdefault(channel, after)
         self._wanted.set()

@@ -5,7 +5,7 @@ replay ends with the newest entry there was when it began; `follow` goes on unti
 since a worker first settles and then publishes what it has to say.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 from fetchbox.jobs.jobs_pb2 import JobLog, LogLevel
 from fetchbox.operator.v1 import job_pb2
@@ -38,15 +38,17 @@ class JobLogs:
         self._feed = feed
         self._linger = linger_seconds
 
-    async def stream(self, job_id: str, since_offset: int | None, *, follow: bool) -> AsyncIterator[job_pb2.LogEntry]:
-        """The lines after `since_offset`, or all. Raises `NOT_FOUND` for an unknown job."""
+    async def stream(
+        self, job_id: str, since_offset: int | None, drop: Callable[[], None], *, follow: bool
+    ) -> AsyncIterator[job_pb2.LogEntry]:
+        """The lines after `since_offset`, or all; `drop` ends a client that does not read. Raises `NOT_FOUND`."""
         record = await jobs.require(self._ledger, job_id)
         reader = _Reader(record, self._topic, _start(record, since_offset))
         end = await reader.newest()
         async for entry in reader.past(_bounded(record, end)):
             yield entry
         if follow:
-            with self._feed.subscribe(str(reader.partition), reader.place, reader.is_own) as live:
+            with self._feed.subscribe(str(reader.partition), reader.place, drop, reader.is_own) as live:
                 async for entry in self._live(reader, live):
                     yield entry
 

@@ -14,6 +14,7 @@ from kernel.log.backlog import Backlogs
 from operator_svc import export, jobs, listing, streams
 from operator_svc.announcements import Announcer
 from operator_svc.dead_letters import DeadLetterOffice
+from operator_svc.dropping import dropper
 from operator_svc.events import JobWatches
 from operator_svc.health import Health
 from operator_svc.logs import JobLogs
@@ -65,12 +66,12 @@ class OperatorService(OperatorServiceServicer):
     async def StreamJobLogs(self, request: pb.StreamJobLogsRequest, context: Context) -> AsyncIterator[LogEntry]:
         """The log of one job."""
         since = request.since_offset if request.HasField("since_offset") else None
-        async for entry in self._logs.stream(request.job_id, since, follow=request.follow):
+        async for entry in self._logs.stream(request.job_id, since, dropper(context), follow=request.follow):
             yield entry
 
     async def WatchJob(self, request: pb.WatchJobRequest, context: Context) -> AsyncIterator[JobEvent]:
         """The events of one job."""
-        async for event in self._watches.watch(request.job_id, request.last_event_id):
+        async for event in self._watches.watch(request.job_id, request.last_event_id, dropper(context)):
             yield event
 
     async def ExportJobs(self, request: pb.ExportJobsRequest, context: Context) -> AsyncIterator[Job]:

@@ -103,7 +103,7 @@ async def test_undecodable_entries_are_passed_over(operator, hand):
 
 async def test_secrets_in_lines_are_hidden(operator, hand):
     job_id = await hand.job()
-    await hand.log(job_id, "GET https://h/?X-Amz-Signature=feed", **{"authorization": "Bearer feed", "url": "https://u:feed@h"})
+    await hand.log(job_id, "GET https://h/?X-Amz-Signature=feed", authorization="Bearer feed", url="https://u:feed@h")
     (line,) = await lines(operator, job_id)
     assert "feed" not in str(line)
 
