@@ -46,7 +46,7 @@ def apply(message: Message, values: Mapping[str, Any], *, prefix: str = "", from
     """
     for name, value in values.items():
         key = f"{prefix}{name}"
-        field = message.DESCRIPTOR.fields_by_name.get(str(name))
+        field: FieldDescriptor | None = message.DESCRIPTOR.fields_by_name.get(str(name))  # type: ignore[assignment]  # upb and Python descriptors are one
         if field is None:
             known = ", ".join(sorted(message.DESCRIPTOR.fields_by_name))
             raise ConfigError(key, f"is not a known key; known here: {known}")
