@@ -31,7 +31,7 @@ from worker_svc.connections import Connections
 from worker_svc.fetch import Fetcher, environment_secrets
 from worker_svc.fetching import TaskRunner
 from worker_svc.finalizer import Finalizer
-from worker_svc.lending import Lending
+from worker_svc.lending import SURPLUS_SECONDS, Lending
 from worker_svc.retries import Retries
 from worker_svc.runner import Limits, Runner
 from worker_svc.service import WorkerService
@@ -86,6 +86,7 @@ async def build(config: Config, resources: Resources) -> Service:
             Periodic("reconcile", reconcile_seconds, lambda: lane.reconcile(runner.held()), resources.clock),
             finalizer,
             lending,
+            Periodic("lending.tidy", SURPLUS_SECONDS, lending.tidy, resources.clock),
             _server(config, steering),
         ],
     )

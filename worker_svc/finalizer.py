@@ -77,6 +77,7 @@ class Finalizer:
         self._due = asyncio.Event()
         self._busy: dict[str, asyncio.Task[None]] = {}
         self._loop: asyncio.Task[None] | None = None
+        self._ending = False
 
     def kick(self) -> None:
         """Looks for due jobs at once: one was just settled here."""
@@ -84,6 +85,7 @@ class Finalizer:
 
     async def start(self) -> None:
         """Begins to look for due jobs."""
+        self._ending = False
         self._loop = asyncio.create_task(self._run(), name="finalizer")
 
     async def drain(self, grace: float) -> None:
@@ -91,8 +93,6 @@ class Finalizer:
         with suppress(TimeoutError):
             await asyncio.wait_for(self._slots_drained.wait(), grace + _LAST_SECONDS)
         await self._end_loop()
-        if self._due.is_set():
-            await self._look()
         if self._busy:
             await asyncio.wait(self._busy.values(), timeout=grace)
 
@@ -106,21 +106,28 @@ class Finalizer:
         await asyncio.gather(*self._busy.values(), return_exceptions=True)
 
     async def _end_loop(self) -> None:
+        """Lets the loop have its last look: what it is told of is put off for all others, so it is never cut short."""
         loop, self._loop = self._loop, None
-        if loop is not None:
+        if loop is None:
+            return
+        self._ending = True
+        self._due.set()
+        done, _ = await asyncio.wait({loop}, timeout=_LAST_SECONDS)
+        if not done:
             loop.cancel()
             await asyncio.gather(loop, return_exceptions=True)
 
     async def _run(self) -> None:
-        while True:
+        ending = False
+        while not ending:
+            ending = self._ending
             try:
                 await self._look()
             except Exception as error:  # noqa: BLE001 - the loop outlives every outage, and says so
                 log.warn("finals_failed", error=error)
-            try:
-                await asyncio.wait_for(self._due.wait(), POLL_SECONDS)
-            except TimeoutError:
-                continue
+            if not ending:
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._due.wait(), POLL_SECONDS)
 
     async def _look(self) -> None:
         self._due.clear()

@@ -25,6 +25,8 @@ from worker_svc.results import failed_line, stored_line
 
 log = get_logger("worker.lending")
 
+SURPLUS_SECONDS = 1.0
+"""How long a task that was delivered beyond what was asked for waits for the next remote worker."""
 _SLICE_SECONDS = 0.5
 """How long one remote worker waits at the lane before the next has its turn."""
 
@@ -57,6 +59,7 @@ class Lending:
         self._late = late
         self._final_due = final_due
         self._turn = asyncio.Lock()
+        self._claimed_at = clock.monotonic()
         self._open = False
 
     @property
@@ -77,6 +80,11 @@ class Lending:
         """Ends the lease; safe to call twice, and without a start. What is lent can be settled elsewhere."""
         self._open = False
         await self._lane.stop()
+
+    async def tidy(self) -> None:
+        """Gives back the surplus of claims when no remote worker has come for it."""
+        if self._lane.surplus and self._clock.monotonic() - self._claimed_at > SURPLUS_SECONDS:
+            await self._lane.return_surplus()
 
     async def claim(self, worker_id: str, limit: int, wait: float) -> list[tuple[str, DownloadTask]]:
         """Up to `limit` claims, by name; waits up to `wait` seconds for the first."""
@@ -128,6 +136,7 @@ class Lending:
 
     async def _whole_claim(self, limit: int, wait: float) -> list[Claim]:
         """A claim that is not cut short when its caller hangs up: what it brings then goes back."""
+        self._claimed_at = self._clock.monotonic()
         claiming = asyncio.ensure_future(self._lane.claim(limit, wait))
         try:
             return await asyncio.shield(claiming)

@@ -26,13 +26,6 @@ class WorkerLane(StreamLane):
 class LendingLane(WorkerLane):
     """The lane that claims and settles for workers elsewhere; what it has lent is no longer its own."""
 
-    async def claim(self, limit: int, wait: float) -> list[Claim]:
-        """As ever, but nothing is kept for a next claim that may not come."""
-        claims = await super().claim(limit, wait)
-        if self.surplus:
-            await self.return_surplus()
-        return claims
-
     def lend(self, claims: Iterable[Claim]) -> None:
         """Forgets claims that were moved to another consumer."""
         for claim in claims:
