@@ -52,7 +52,7 @@ class Steering(Base):
                 orjson.dumps(resource_id),
             ],
         )
-        # The index of ended jobs keeps the job: taking it out could overtake its next end, and it would never be pruned.
+        # The index of ended jobs keeps the job: taking it out could overtake its next end, and nobody would prune it.
         # Who reads the index looks at the record; `delete` refuses an open job.
         return outcome.decode(), number
 
