@@ -7,10 +7,10 @@ stream gets a heartbeat, a client that stalls is closed, and one that leaves can
 
 import asyncio
 import time
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any
 
-import grpc
 import orjson
 from aiohttp import web
 from google.protobuf.message import Message
@@ -50,16 +50,17 @@ class Stream:
 
     async def serve(self, headers: dict[str, str], *, resumes: bool) -> web.StreamResponse:
         """Answers the request; raises what the call raises before its first message."""
-        first = asyncio.ensure_future(self.call.read())
+        messages = aiter(self.call)
+        first = asyncio.ensure_future(anext(messages, None))
         watch: asyncio.Task[None] | None = None
         try:
             done, _ = await asyncio.wait({first}, timeout=self.limits.first_message)
-            if done and resumes and first.result() is grpc.aio.EOF and isinstance(self.framing, EventFraming):
+            raw = first.result() if done else None
+            if done and raw is None and resumes and isinstance(self.framing, EventFraming):
                 return web.Response(status=204, headers=headers)  # WHATWG: the client is not to come again
-            message = self._parse(first.result()) if done else None
-            await self._begin(message, headers)
+            await self._begin(None if raw is None else self.printer.parse(raw), headers)
             watch = asyncio.create_task(self._watch())
-            await self._run(message, first)
+            await self._run(first, messages)
         except ConnectionError:
             log.debug("client_left")
         finally:
@@ -74,18 +75,15 @@ class Stream:
         self._stopped = True
         self.call.cancel()
 
-    def _parse(self, raw: Any) -> Message | None:
-        return None if raw is grpc.aio.EOF else self.printer.parse(raw)
-
     async def _begin(self, first: Message | None, headers: dict[str, str]) -> None:
         self.response.headers.update({**headers, **_HEADERS, "Content-Type": self.framing.content_type(first)})
         await self.response.prepare(self.request)
         if self.framing.begin:
             await self._write(self.framing.begin)
 
-    async def _run(self, message: Message | None, first: "asyncio.Future[Any]") -> None:
+    async def _run(self, first: "asyncio.Future[bytes | None]", messages: AsyncIterator[bytes]) -> None:
         try:
-            await self._copy(message, first)
+            await self._copy(first, messages)
         except asyncio.CancelledError:
             if not self._stopped or _is_cancelled():
                 raise
@@ -96,17 +94,21 @@ class Stream:
         except Exception as error:  # noqa: BLE001 - the status is sent already: every failure goes into the stream
             await self._fail(errors.of_error(error))
 
-    async def _copy(self, message: Message | None, first: "asyncio.Future[Any]") -> None:
-        framing, read = self.framing, self.call.read
-        if message is None:
-            message = self._parse(await first)
-        while message is not None:
-            await self._write(framing.frame(message))
-            if framing.is_last(message):
-                break
-            message = self._parse(await read())
-        if framing.end:
-            await self._write(framing.end)
+    async def _copy(self, first: "asyncio.Future[bytes | None]", messages: AsyncIterator[bytes]) -> None:
+        raw = await first
+        if raw is not None and await self._send(raw):
+            return
+        async for raw in messages:
+            if await self._send(raw):
+                return
+        if self.framing.end:
+            await self._write(self.framing.end)
+
+    async def _send(self, raw: bytes) -> bool:
+        """Writes one message; whether it was the last."""
+        message = self.printer.parse(raw)
+        await self._write(self.framing.frame(message))
+        return self.framing.is_last(message)
 
     async def _fail(self, failure: Failure) -> None:
         log.info("stream_failed", reason=failure.word)
@@ -116,9 +118,8 @@ class Stream:
             await self._write(self.framing.failure(orjson.dumps(self.error_printer.value(failure))))
 
     async def _write(self, data: bytes) -> None:
-        self._writing_since = time.monotonic()
+        self._writing_since = self._written_at = time.monotonic()
         await self.response.write(data)
-        self._written_at = time.monotonic()
         self._writing_since = 0.0
 
     async def _watch(self) -> None:
