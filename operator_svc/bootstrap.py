@@ -12,6 +12,7 @@ from kernel.grpc_server import GrpcServer
 from kernel.keys import GROUP_OPERATORS
 from kernel.ledger import JobEvent, Ledger
 from kernel.log.backlog import Backlogs
+from kernel.log.housekeeping import StreamKeeper
 from kernel.log.lines import LogTail
 from kernel.log.topics import Received, Topics
 from kernel.redis import RedisClients
@@ -45,12 +46,14 @@ async def build(config: Config, resources: Resources) -> Service:
     service = _service(config, resources, ledger, topics, events, lines)
     consumer = f"operator-{config.operator.listen}"
     pruner = Pruner(ledger, redis, config)
+    every = seconds(config.operator.prune_interval)
     duties: list[Duty] = [
         events,
         lines,
         Consumer("operator-mirror", topics.status.group(GROUP_OPERATORS, consumer), Mirror(ledger).apply, clock),
         Consumer("operator-log-tail", topics.logs.group(GROUP_OPERATORS, consumer), tail.count, clock),
-        Periodic("operator-pruner", seconds(config.operator.prune_interval), pruner.run, clock),
+        Periodic("operator-pruner", every, pruner.run, clock),
+        Periodic("operator-streams", every, StreamKeeper(redis, config).run, clock),
         GrpcServer(
             "operator-grpc",
             config.operator.listen,
@@ -96,7 +99,7 @@ def _health(config: Config, resources: Resources, backlogs: Backlogs) -> Health:
     checks = (
         Check("api", api),
         Check("ledger", resources.redis.durability_problems),
-        Check("streams", lambda: streams.problems(backlogs)),
+        Check("streams", lambda: streams.problems(resources.redis, config, backlogs)),
         Check("storage", storage),
         Check("proxy_pools", ProxyPools(config.proxies, resources.clock).problems, critical=False),
     )

@@ -2,9 +2,12 @@
 
 from collections.abc import Sequence
 
+from fetchbox.config.v1.config_pb2 import Config
 from fetchbox.operator.v1.job_pb2 import StreamPartition
 from fetchbox.operator.v1.operator_service_pb2 import ListStreamsResponse
+from kernel.log import provisioning
 from kernel.log.backlog import Backlogs
+from kernel.redis import RedisClients
 
 
 async def partitions(backlogs: Backlogs) -> ListStreamsResponse:
@@ -25,7 +28,8 @@ async def partitions(backlogs: Backlogs) -> ListStreamsResponse:
     )
 
 
-async def problems(backlogs: Backlogs) -> Sequence[str]:
-    """The topics that are not provisioned. Their consumers create what is missing, so they only degrade."""
-    missing = {part.topic for part in await backlogs.read() if not part.provisioned}
-    return [f"{topic} is not provisioned: run `fetchbox streams provision`" for topic in sorted(missing)]
+async def problems(redis: RedisClients, config: Config, backlogs: Backlogs) -> Sequence[str]:
+    """What is not provisioned as configured. Consumers create what is missing, so it only degrades."""
+    found = await provisioning.check(redis, config)
+    lost = {part.topic for part in await backlogs.read() if not part.provisioned}
+    return found or [f"{topic} has lost a partition or its group" for topic in sorted(lost)]
