@@ -19,6 +19,7 @@ from fetchbox.ingest.v1.ingest_service_pb2 import SubmitJobRequest, SubmitJobRes
 from fetchbox.ingest.v1.ingest_service_pb2_grpc import IngestServiceStub
 from fetchbox.jobs.jobs_pb2 import DownloadTask, JobLog, JobStatus
 from ingest_svc.bootstrap import build
+from ingest_svc.publication import Reached
 from kernel import keys
 from kernel.errors import mapping, reason_of
 from kernel.ledger import Ledger
@@ -86,8 +87,10 @@ class Client:
 
     @classmethod
     @asynccontextmanager
-    async def serving(cls, config: Config, resources: Resources) -> AsyncIterator[Client]:
-        service = await build(config, resources)
+    async def serving(
+        cls, config: Config, resources: Resources, reached: Reached = lambda _step: None
+    ) -> AsyncIterator[Client]:
+        service = await build(config, resources, reached)
         await service.start()
         try:
             async with grpc.aio.insecure_channel(config.ingest.listen) as channel:
