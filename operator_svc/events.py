@@ -4,6 +4,7 @@ The story of one watcher: `hello`; a `gap` with the current record if its cursor
 and again, the record is read and after it the events up to the present. A record that has ended has its last event in
 the stream already, since one script writes both; so if the newest event is a terminal one, the stream is complete.
 If it is not, an operator replayed the job in between, and the watcher waits on.
+A client that has the last event already gets an empty stream, without `hello`: it need not come again (HTTP 204).
 """
 
 import asyncio
@@ -42,6 +43,9 @@ class JobWatches:
         async with self._turns:
             record = await jobs.require(self._ledger, job_id)
             old = await self._is_older(job_id, last_event_id)
+            over = await self._is_over(record, last_event_id)
+        if over:
+            return
         yield _hello(job_id, last_event_id or START)
         if old:
             yield _gap(record)
@@ -51,6 +55,12 @@ class JobWatches:
         with self._feed.subscribe(job_id, watcher.place, drop) as live:
             async for event in watcher.present(live, self._idle_seconds):
                 yield event
+
+    async def _is_over(self, record: JobRecord, last_event_id: str) -> bool:
+        if not last_event_id or record.status not in ENDED:
+            return False
+        newest = await self._ledger.last_events(record.job_id)
+        return bool(newest) and newest[0].id == last_event_id and newest[0].type in TERMINAL
 
     async def _is_older(self, job_id: str, last_event_id: str) -> bool:
         if not last_event_id:

@@ -6,12 +6,17 @@ import json
 import grpc
 import pytest
 
+from cli.embedded.valkey import Valkey
+from fetchbox.jobs.jobs_pb2 import JobState, JobStatus
 from fetchbox.operator.v1 import operator_service_pb2 as pb
 from fetchbox.operator.v1.operator_service_pb2_grpc import OperatorServiceStub
 from kernel import keys
 from kernel.clock import SystemClock
+from kernel.ledger import Ledger
+from kernel.log.topics import Topics, provision
+from kernel.resources import Resources
 from operator_svc import feed as feed_module
-from operator_svc.bootstrap import _event_reader
+from operator_svc.bootstrap import _event_reader, build
 from operator_svc.events import JobWatches
 from operator_svc.feed import Feed
 
@@ -55,7 +60,7 @@ async def test_a_watcher_sees_live_events_in_order_without_repetition(operator, 
     assert types(events)[-1] == "done"
 
 
-@pytest.mark.parametrize("place", range(4))
+@pytest.mark.parametrize("place", range(3))
 async def test_a_reconnect_goes_on_behind_the_last_event(operator, hand, place):
     job_id = await hand.ended(2)
     stored = await hand.ledger.events(job_id)
@@ -63,6 +68,14 @@ async def test_a_reconnect_goes_on_behind_the_last_event(operator, hand, place):
     events = await watch(operator, job_id, last)
     assert [event.id for event in events[1:]] == [event.id for event in stored[place:]]
     assert json.loads(events[0].data)["last_id"] == (last or "0-0")
+
+
+async def test_who_has_the_last_event_gets_an_empty_stream(operator, hand):
+    job_id = await hand.ended(1, "DOWNLOAD_DNS")
+    last = (await hand.ledger.events(job_id))[-1]
+    assert await watch(operator, job_id, last.id) == []
+    await hand.ledger.replay(job_id, "r1", 1, 0, 3)
+    assert types(await watch(operator, job_id, last.id, limit=2)) == ["hello", "replayed"]
 
 
 async def test_a_cancel_ends_the_stream(operator, hand):
@@ -135,6 +148,33 @@ async def test_the_stream_ends_when_the_record_is_gone(hand):
     assert types(await asyncio.wait_for(watching, 5)) == ["hello", "queued"]
     assert feed.subscribers == 0
     await feed.stop()
+
+
+async def test_watchers_and_mirror_outlive_a_restart_of_redis(tmp_path, s3, config):
+    server = Valkey(tmp_path)
+    server.start()
+    config.redis.addr = server.addr
+    resources = await Resources.open(config)
+    await provision(resources.redis, config)
+    ledger = Ledger(resources.redis, config)
+    running = await build(config, resources)
+    await running.start()
+    async with grpc.aio.insecure_channel(config.operator.listen) as channel:
+        operator = OperatorServiceStub(channel)
+        statuses = Topics(resources.redis, config).status
+        await ledger.mirror(JobStatus(job_id="direct", state=JobState.JOB_STATE_IN_PROGRESS, revision=1))
+        watching = asyncio.create_task(watch(operator, "direct"))
+        await asyncio.sleep(0.3)
+        server.kill9()
+        await asyncio.sleep(0.3)
+        assert not watching.done()
+        server.start()
+        end = JobStatus(job_id="direct", state=JobState.JOB_STATE_COMPLETED, resources_completed=1, revision=2)
+        await statuses.publish(end)
+        assert types(await asyncio.wait_for(watching, 30)) == ["hello", "queued", "running", "done"]
+    await running.stop()
+    await resources.close()
+    server.stop()
 
 
 async def connections(hand) -> int:
