@@ -70,5 +70,7 @@ def _parser(put: Callable[[Any, Any], None], member: document.Member | None, cle
         except InexactError:
             message.ClearField(clear) if clear else message.Clear()
             put(message, document.load(body, member, exact=True))
+        except UnicodeEncodeError:  # only the exact scanner lets half a surrogate pair through
+            raise MismatchError("has a string that is no Unicode text") from None
 
     return parse

@@ -70,6 +70,23 @@ def load(body: bytes, member: Member | None = None, *, exact: bool = False) -> A
     return again if exact else value
 
 
+def is_json(text: bytes) -> bool:
+    """Whether a text is one JSON value; a number may be beyond every double."""
+    try:
+        orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        return "infinity" in str(error) and _is_lenient_json(text)
+    return True
+
+
+def _is_lenient_json(text: bytes) -> bool:
+    try:
+        _lenient.decode(text.decode())
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
 def _is_canonical(value: Any, body: bytes) -> bool:
     """Whether the text is what the value would be written as: then no key can have been there twice."""
     try:

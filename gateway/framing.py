@@ -45,6 +45,10 @@ class Framing:
         """Whether the stream ends after this message, whatever the upstream does."""
         return False
 
+    def is_fleeting(self, message: Message) -> bool:  # noqa: ARG002 - events have ids, nothing else has
+        """Whether the message cannot be resumed from."""
+        return False
+
 
 def _one_line(text: bytes) -> bytes:
     """Raw JSON may hold line ends between its tokens; there they mean no more than a space."""
@@ -91,6 +95,10 @@ class EventFraming(Framing):
     def is_last(self, message: Message) -> bool:
         """Whether it is a terminal event."""
         return bool(self._event) and getattr(message, self._event) in self._terminal
+
+    def is_fleeting(self, message: Message) -> bool:
+        """Whether it has no id, as a greeting has none."""
+        return bool(self._id) and not getattr(message, self._id)
 
 
 def _field_printer(field: FieldDescriptor, codec: Codec) -> Callable[[Message], bytes]:

@@ -49,7 +49,7 @@ def reader(field: FieldDescriptor) -> Convert:
     return {
         FieldDescriptor.CPPTYPE_BOOL: _read_bool,
         FieldDescriptor.CPPTYPE_STRING: _read_string,
-        FieldDescriptor.CPPTYPE_DOUBLE: _read_double,
+        FieldDescriptor.CPPTYPE_DOUBLE: read_double,
         FieldDescriptor.CPPTYPE_FLOAT: _read_float,
     }[kind]
 
@@ -126,7 +126,8 @@ def _read_string(value: Any) -> str:
     return value
 
 
-def _read_double(value: Any) -> float:
+def read_double(value: Any) -> float:
+    """A number, or the name of one that JSON cannot write."""
     kind = type(value)
     if kind is float:
         return float(value)
@@ -148,7 +149,7 @@ def _read_double(value: Any) -> float:
 
 
 def _read_float(value: Any) -> float:
-    number = _read_double(value)
+    number = read_double(value)
     if abs(number) > _FLOAT_MAX and not math.isinf(number):
         raise MismatchError("is out of range")
     return number

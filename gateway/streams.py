@@ -44,31 +44,59 @@ class Stream:
     error_printer: ErrorPrinter
     limits: Limits
     response: web.StreamResponse = field(default_factory=web.StreamResponse)
+    _messages: AsyncIterator[bytes] = field(init=False)
+    _ahead: "asyncio.Future[bytes | None]" = field(init=False)
     _stopped: bool = False
     _writing_since: float = 0.0
     _written_at: float = 0.0
 
     async def serve(self, headers: dict[str, str], *, resumes: bool) -> web.StreamResponse:
         """Answers the request; raises what the call raises before its first message."""
-        messages = aiter(self.call)
-        first = asyncio.ensure_future(anext(messages, None))
+        self._messages = aiter(self.call)
+        self._ahead = self._read()
         watch: asyncio.Task[None] | None = None
         try:
-            done, _ = await asyncio.wait({first}, timeout=self.limits.first_message)
-            raw = first.result() if done else None
-            if done and raw is None and resumes and isinstance(self.framing, EventFraming):
+            head = await self._head(resumes=resumes and isinstance(self.framing, EventFraming))
+            if head is None:
                 return web.Response(status=204, headers=headers)  # WHATWG: the client is not to come again
-            await self._begin(None if raw is None else self.printer.parse(raw), headers)
+            await self._begin(head[0] if head else None, headers)
             watch = asyncio.create_task(self._watch())
-            await self._run(first, messages)
+            await self._run(head)
         except ConnectionError:
             log.debug("client_left")
         finally:
-            for task in (first, watch):
+            for task in (self._ahead, watch):
                 if task is not None:
                     task.cancel()
             self.call.cancel()
         return self.response
+
+    def _read(self) -> "asyncio.Future[bytes | None]":
+        return asyncio.ensure_future(anext(self._messages, None))
+
+    async def _head(self, *, resumes: bool) -> list[Message] | None:
+        """What has come before the answer begins: a message, or nothing while the upstream is silent.
+
+        A resumed event stream that ends without an event of its own, a mere greeting aside, is None: its client knows
+        the last event already.
+        """
+        head: list[Message] = []
+        while await self._comes():
+            raw = self._ahead.result()
+            if raw is None:
+                return None if resumes else head
+            head.append(self.printer.parse(raw))
+            self._ahead = self._read()
+            if len(head) > 1 or not (resumes and self.framing.is_fleeting(head[0])):
+                break
+        return head
+
+    async def _comes(self) -> bool:
+        """Whether the next message, or the end, is there in time."""
+        done, _ = await asyncio.wait({self._ahead}, timeout=self.limits.first_message)
+        if self._stopped and not _is_cancelled():
+            raise _going_away()
+        return bool(done)
 
     def stop(self) -> None:
         """Ends the stream because the gateway goes away; the client may come back elsewhere."""
@@ -81,9 +109,9 @@ class Stream:
         if self.framing.begin:
             await self._write(self.framing.begin)
 
-    async def _run(self, first: "asyncio.Future[bytes | None]", messages: AsyncIterator[bytes]) -> None:
+    async def _run(self, head: list[Message]) -> None:
         try:
-            await self._copy(first, messages)
+            await self._copy(head)
         except asyncio.CancelledError:
             if not self._stopped or _is_cancelled():
                 raise
@@ -94,19 +122,23 @@ class Stream:
         except Exception as error:  # noqa: BLE001 - the status is sent already: every failure goes into the stream
             await self._fail(errors.of_error(error))
 
-    async def _copy(self, first: "asyncio.Future[bytes | None]", messages: AsyncIterator[bytes]) -> None:
-        raw = await first
-        if raw is not None and await self._send(raw):
-            return
-        async for raw in messages:
-            if await self._send(raw):
+    async def _copy(self, head: list[Message]) -> None:
+        for message in head:
+            if await self._send(message):
                 return
+        parse = self.printer.parse
+        raw = await self._ahead
+        if raw is not None:
+            if await self._send(parse(raw)):
+                return
+            async for raw in self._messages:
+                if await self._send(parse(raw)):
+                    return
         if self.framing.end:
             await self._write(self.framing.end)
 
-    async def _send(self, raw: bytes) -> bool:
+    async def _send(self, message: Message) -> bool:
         """Writes one message; whether it was the last."""
-        message = self.printer.parse(raw)
         await self._write(self.framing.frame(message))
         return self.framing.is_last(message)
 

@@ -83,7 +83,7 @@ def read_value(message: Any, value: Any, depth: int) -> None:
         message.list_value.SetInParent()
         read_list(message.list_value, value, depth)
     else:
-        message.number_value = float(value)
+        message.number_value = scalars.read_double(value)
 
 
 def write_value(message: Any) -> Any:

@@ -13,6 +13,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import DecodeError
 
 from gateway import scalars, wellknown
+from gateway.document import is_json
 from gateway.message_types import Types
 from gateway.mismatch import MismatchError
 from gateway.reader import ANY, is_raw, map_entry
@@ -147,8 +148,6 @@ def _write_raw(value: bytes) -> orjson.Fragment | None:
     """The text as it is, once it is known to be JSON: one bad value must not break the document around it."""
     if not value:
         return None
-    try:
-        orjson.loads(value)
-    except orjson.JSONDecodeError:
-        raise MismatchError("holds no valid JSON") from None
+    if not is_json(value):
+        raise MismatchError("holds no valid JSON")
     return orjson.Fragment(value)

@@ -114,6 +114,13 @@ def test_raw_json_is_kept_byte_for_byte(
     assert _read(Codec(pool), _new(pool, "Kept"), printed) == message
 
 
+def test_raw_json_may_hold_numbers_beyond_every_double(codec: Codec, pool: DescriptorPool) -> None:
+    body = b'{"name":"","data":{"n":1e400,"m":-1E+999},"many":[],"inners":[],"named":{},"number":0.0}'
+    message = _read(codec, _new(pool, "Kept"), body)
+    assert message.data == b'{"n":1e400,"m":-1E+999}'
+    assert codec.dumps(message) == body
+
+
 def test_raw_json_keeps_its_own_repeated_keys_but_the_message_may_not(codec: Codec, pool: DescriptorPool) -> None:
     body = '{"data":{"a":1,"a":2}}'
     assert _read(codec, _new(pool, "Kept"), body).data == b'{"a":1,"a":2}'
@@ -159,6 +166,8 @@ def test_raw_json_that_is_none_is_not_printed(codec: Codec, pool: DescriptorPool
         ('{"u32":"1e99999999999999999999"}', "u32"),
         ('{"u32":1e99999999999999999999}', "u32"),
         ('{"number":1e99999999999999999999}', "number"),
+        ('{"struct":{"a":1e400}}', "struct.a"),
+        ('{"number":1e400,"name":"\\ud800"}', "number"),
         ('{"i64":"' + "9" * 5000 + '"}', "i64"),
         ('{"i64":' + "9" * 5000 + "}", "i64"),
         ('{"number":1e400}', "number"),
@@ -201,7 +210,9 @@ def test_what_is_refused_and_where(codec: Codec, pool: DescriptorPool, body: str
         b"{'name':1}",
         b'{"name":"a"/**/}', b'{"name":"a\nb"}', b'{"name":"\xc3\x28"}', b'{"i32":01}', b'{"number":NaN}',
         b'{"number":+1}',
-        b'{"name":"\\ud800"}', b"\xef\xbb\xbf{}", b'{"name" "a"}', b'{"number":1e400,}',
+        b'{"name":"\\ud800"}',
+        b'{"struct":{},"name":"\\ud800","number":1e400}',
+        b"\xef\xbb\xbf{}", b'{"name" "a"}', b'{"number":1e400,}',
     ],
 )  # fmt: skip
 def test_what_is_no_json_or_no_object(codec: Codec, pool: DescriptorPool, body: bytes) -> None:

@@ -4,7 +4,7 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import aiohttp
@@ -24,6 +24,8 @@ RULES = [
     Rule("Chat", {"get": "/v1/{name}/chat"}, ("echo.v1.Watch", "echo.v1.Chat"), streams=True),
     Rule("Bytes", {"get": "/v1/{name}/bytes"}, ("echo.v1.Watch", "google.api.HttpBody"), streams=True),
 ]
+REFUSALS = {"missing": errors_pb2.REASON_NOT_FOUND}
+GREETINGS = {mode: ["hello"] for mode in ("hello", "hello-wait", "hello-fail")} | {"hello-gap": ["hello", "gap"]}
 SSE = {"Accept": "text/event-stream"}
 TEXT = "line1\nline2\r\x85\u2028end"
 RAW = b'{ "big" : 847458834325543643123,\r\n "a":[] }'
@@ -36,14 +38,18 @@ class Source:
     gateway: Gateway | None = None
     canceled: asyncio.Event | None = None
     sent: int = 0
+    asked: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def watch(self, call: Call) -> AsyncIterator[Any]:
         assert self.gateway is not None
         request = call.request
-        if request.mode == "missing":
-            await call.context.abort_with_status(_status(errors_pb2.REASON_NOT_FOUND))
+        self.asked.set()
+        if request.mode in REFUSALS:
+            await call.context.abort_with_status(_status(REFUSALS[request.mode]))
         if request.mode == "silent":
             await self._wait()
+        for greeting in GREETINGS.get(request.mode, ()):
+            yield self.gateway.new("echo.v1.Event", type=greeting)
         for number in range(request.after + 1, request.count + 1):
             self.sent = number
             text = "x" * 10_000 if request.mode == "flood" else TEXT
@@ -51,11 +57,11 @@ class Source:
         if request.mode == "done" and request.after <= request.count:
             yield self.gateway.new("echo.v1.Event", id=request.count + 1, type="done")
             yield self.gateway.new("echo.v1.Event", id=request.count + 2, type="never")
-        if request.mode == "fail":
+        if request.mode.endswith("fail"):
             await call.context.abort_with_status(_status(errors_pb2.REASON_UNAVAILABLE))
         if request.mode == "unsafe":
             yield self.gateway.new("echo.v1.Event", id=9, type="a\nb")
-        if request.mode in ("wait", "flood"):
+        if request.mode.endswith(("wait", "flood")):
             await self._wait()
 
     async def chat(self, _call: Call) -> AsyncIterator[Any]:
@@ -213,8 +219,32 @@ async def test_who_resumes_after_the_end_is_told_not_to_come_again(http: aiohttp
     async with http.get("/v1/x/events?count=5", headers={**SSE, "Last-Event-ID": "5"}) as answer:
         assert answer.status == 204
         assert await answer.read() == b""
+    async with http.get("/v1/x/events?count=5&mode=hello", headers={**SSE, "Last-Event-ID": "5"}) as answer:
+        assert answer.status == 204  # a greeting is nothing new
     async with http.get("/v1/x/events?count=0", headers=SSE) as answer:
         assert answer.status == 200
+
+
+async def test_a_greeting_is_held_back_only_for_a_moment(http: aiohttp.ClientSession) -> None:
+    cursor = {"Last-Event-ID": "4"}
+    found = await _events(http, "/v1/x/events?count=5&mode=hello", **cursor)
+    assert [frame.event for frame in found] == ["hello", "tick"]
+    assert [frame.event for frame in await _events(http, "/v1/x/events?count=4&mode=hello-gap", **cursor)] == [
+        "hello",
+        "gap",
+    ]
+    async with http.get("/v1/x/events?mode=hello-wait", headers={**SSE, **cursor}) as answer:
+        assert (await asyncio.wait_for(answer.content.readuntil(b"\n\n"), 2)).startswith(b"event: hello\n")
+    async with http.get("/v1/x/events?mode=hello-fail", headers={**SSE, **cursor}) as answer:
+        assert answer.status == 503
+
+
+async def test_a_drain_before_the_first_message_is_a_503(gate: Gateway, source: Source) -> None:
+    async with aiohttp.ClientSession(gate.url) as http:
+        request = asyncio.create_task(http.get("/v1/x/events?mode=silent", headers=SSE))
+        await asyncio.wait_for(source.asked.wait(), 5)
+        await gate.server.drain(5)
+        assert (await request).status == 503
 
 
 @pytest.mark.req("R004-sse.02", "R001-2.03")
