@@ -107,7 +107,7 @@ class Backlogs:
         return min((parse_id(entry)[0] for entry in ids), default=None)
 
     async def _range(self, stream: str, after: str, count: int) -> list[str]:
-        reply = await self._clients.commands.xrange(stream, f"({after}", "+", count)
+        reply = await self._clients.commands.execute_command("XRANGE", stream, f"({after}", "+", "COUNT", count)
         return [_text(entry) for entry, _ in reply]
 
 
