@@ -8,10 +8,8 @@ the XREAD with CLIENT UNBLOCK. So a thousand subscribers cost one connection, an
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from typing import Any, Final
-
-from redis.exceptions import RedisError
 
 from kernel.errors import FetchboxError
 from kernel.log.offsets import parse_id
@@ -31,6 +29,7 @@ class WaitingRoom:
         self._waiters: dict[str, list[_Waiter]] = {}
         self._reader: asyncio.Task[None] | None = None
         self._unblocker: asyncio.Task[None] | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
         self._all_seen = True
         self._connection_id = 0
 
@@ -40,10 +39,10 @@ class WaitingRoom:
         waiter = (after, future)
         self._waiters.setdefault(stream, []).append(waiter)
         self._all_seen = False
-        if self._reader is None or self._reader.done():
-            self._reader = asyncio.create_task(self._read(), name="log-wait")
+        if self._reader is None:
+            self._reader = self._start(self._read())
         elif self._unblocker is None or self._unblocker.done():
-            self._unblocker = asyncio.create_task(self._unblock(), name="log-wait-unblock")
+            self._unblocker = self._start(self._unblock())
         try:
             await future
         finally:
@@ -51,14 +50,20 @@ class WaitingRoom:
 
     async def close(self) -> None:
         """Ends the blocking read; those who wait are cancelled. Safe twice."""
-        tasks = [task for task in (self._reader, self._unblocker) if task is not None]
-        self._reader = self._unblocker = None
+        tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        self._reader = None
         for waiters in self._waiters.values():
             for _, future in waiters:
                 future.cancel()
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work, name="log-wait")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
 
     async def _read(self) -> None:
         client: Any = self._clients.blocking.client()
@@ -68,9 +73,11 @@ class WaitingRoom:
             while self._waiters:
                 self._all_seen = True
                 self._wake(await self._block(client))
-        except (FetchboxError, RedisError) as error:
+        except Exception as error:  # noqa: BLE001  # whoever waits is told, whatever it was
             self._fail(error)
         finally:
+            # Before anything is awaited: who comes from now on starts a reader of their own.
+            self._reader = None
             self._connection_id = 0
             await client.aclose()
 

@@ -74,8 +74,11 @@ async def test_streams_are_apart(log: LogStore) -> None:
 
 
 async def test_a_batch_is_whole_and_in_order(log: LogStore) -> None:
+    pad = b"x" * 10_000
+
     async def batch(writer: int) -> list[str]:
-        return await log.append_many("s", [{"n": str(writer * 100 + n).encode()} for n in range(20)])
+        # Larger than one read of a server's socket: commands that are only sent together would mix.
+        return await log.append_many("s", [{"n": str(writer * 100 + n).encode(), "pad": pad} for n in range(20)])
 
     assert await log.append_many("s", []) == []
     ids = await asyncio.gather(*(batch(writer) for writer in range(8)))

@@ -156,6 +156,20 @@ async def test_a_group_delivers_again_what_was_not_acknowledged(
     assert _ids(await topics.status.group("operators", "b").read(100, 0.01)) == ["later"]
 
 
+async def test_a_restarted_consumer_gets_more_than_one_batch_of_its_own(
+    topics: Topics, clients: RedisClients, config: Config
+) -> None:
+    await provision(clients, config)
+    sent = [f"j{n}" for n in range(60)]
+    await topics.status.publish_many([jobs_pb2.JobStatus(job_id=job) for job in sent])
+    await topics.status.group("operators", "a").read(1000, 0.01)
+    restarted, seen = topics.status.group("operators", "a"), []
+    while batch := await restarted.read(4, 0.01):
+        seen += _ids(batch)
+        await restarted.ack(batch)
+    assert sorted(seen) == sorted(sent)
+
+
 async def test_the_same_consumer_gets_a_failed_batch_again(
     topics: Topics, clients: RedisClients, config: Config
 ) -> None:

@@ -9,11 +9,12 @@ from typing import Self
 from urllib.parse import urlsplit
 
 Fault = str
-"""`503`, `404` (an answer instead of the server's), `lost` (served, but the answer is lost), `reset`, `hang`."""
+"""`404`, `500`, `503`, `gone`: answers instead of the server's; `lost`: its answer is lost; `reset`, `slow`, `hang`."""
 
 _ANSWERS = {
     "404": ("404 Not Found", "NoSuchBucket"),
     "500": ("500 Internal Server Error", "InternalError"),
+    "gone": ("404 Not Found", "NoSuchUpload"),
     "503": ("503 Service Unavailable", "SlowDown"),
 }
 
@@ -26,6 +27,7 @@ class FlakyS3:
         self.requests: list[tuple[str, str]] = []
         self.parts_in_flight = 0
         self.most_parts_in_flight = 0
+        self.in_flight_at_abort: list[int] = []
         self.bodies: list[bytes] = []
         parts = urlsplit(endpoint)
         self._server = (parts.hostname or "", parts.port or 0)
@@ -73,6 +75,8 @@ class FlakyS3:
             body = await reader.readexactly(int(lengths[0].split(b":")[1]) if lengths else 0)
             self.requests.append((method, target))
             self.bodies.append(body)
+            if method == "DELETE":
+                self.in_flight_at_abort.append(self.parts_in_flight)
             await self._answer(method, target, head, body, writer)
         finally:
             self.parts_in_flight -= is_part
@@ -81,6 +85,8 @@ class FlakyS3:
         fault = self.faults(method, target)
         if fault == "hang":
             await asyncio.Event().wait()
+        if fault == "slow":
+            await asyncio.sleep(0.3)
         if fault == "reset":
             return
         if fault in _ANSWERS:
