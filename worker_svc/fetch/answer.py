@@ -30,8 +30,7 @@ class Span:
 
 def fields(answer: WireResponse, name: str) -> list[bytes]:
     """Every value of a field as received."""
-    wanted = name.encode()
-    return [value for key, value in answer.raw_headers if len(key) == len(wanted) and key.lower() == wanted]
+    return answer.received.get(name.encode(), [])
 
 
 def field(answer: WireResponse, name: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from functools import lru_cache
 from typing import Final
 
 import idna
@@ -21,6 +22,7 @@ class HostAddressError(UrlError):
     """The host is an IPv4 address in another form than four decimal numbers: written so only to deceive."""
 
 
+@lru_cache(maxsize=10_000)
 def clean_host(raw: bytes) -> str:
     """The host in ASCII; an IPv6 address without its brackets.
 

@@ -39,6 +39,9 @@ _MAGIC: Final = (
     (b"wOFF", "font/woff"),
     (b"wOF2", "font/woff2"),
 )
+_BY_FIRST_BYTE: Final = {
+    first: tuple(entry for entry in _MAGIC if entry[0].startswith(first)) for first in {m[:1] for m, _ in _MAGIC}
+}
 _PATTERNS: Final = (
     (re.compile(rb"BM.{4}\0{4}", re.DOTALL), "image/bmp"),
     (re.compile(rb"BZh[1-9]1AY&SY"), "application/x-bzip2"),
@@ -62,7 +65,7 @@ _ANYTHING: Final = frozenset({"application/octet-stream", "binary/octet-stream",
 
 def sniff(head: bytes) -> str:
     """The media type that the first bytes show; empty where they show none."""
-    for magic, name in _MAGIC:
+    for magic, name in _BY_FIRST_BYTE.get(head[:1], ()):
         if head.startswith(magic):
             return name
     for pattern, name in _PATTERNS:

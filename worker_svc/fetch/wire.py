@@ -115,6 +115,8 @@ class WireResponse(ClientResponse):
 
     address: str = ""
     wire: WireProtocol
+    received: dict[bytes, list[bytes]]
+    """The values of every field as they came, by its lower-case name."""
 
     async def start(self, connection: Connection) -> WireResponse:
         """Waits for the head."""
@@ -129,6 +131,9 @@ class WireResponse(ClientResponse):
             if protocol.requests > 1:
                 raise
             raise FreshConnectionLostError(str(error) or "the server closed the connection") from error
+        self.received = {}
+        for name, value in self.raw_headers:
+            self.received.setdefault(name.lower(), []).append(value)
         return self
 
 
