@@ -7,7 +7,7 @@ canonicalisation).
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from fetchbox.ingest.v1.manifest_pb2 import Resource
 from ingest_svc.manifest import Draft, violation
@@ -98,9 +98,12 @@ def _authority_fault(url: str, start: int) -> tuple[str, str] | None:
     return None
 
 
-def _header_faults(names: Iterable[str], path: str) -> Iterator[Violation]:
+def _header_faults(names: Collection[str], path: str) -> Iterator[Violation]:
+    lowered = {name.lower() for name in names}
+    if len(lowered) == len(names) and lowered.isdisjoint(FORBIDDEN_HEADERS):
+        return
     seen: dict[str, str] = {}
-    for name in names:
+    for name in sorted(names):  # maps of messages have no order; answers should have one
         lower = name.lower()
         if lower in FORBIDDEN_HEADERS:
             yield violation(f"{path}.{name}", "is set by the connection and not by a manifest", "headers.forbidden")
