@@ -100,6 +100,7 @@ async def _together(config: "Config", roles: Sequence[Role], resources: "Resourc
     from kernel.service import Duty, Service  # noqa: PLC0415
     from kernel.telemetry import metrics  # noqa: PLC0415
 
+    metrics.configure(config.job_types)
     duties: list[Duty] = []
     for role in roles:
         bootstrap = importlib.import_module(f"{PACKAGES[role]}.bootstrap")

@@ -33,7 +33,8 @@ class Resources:
         return cls(redis, ObjectStore(config.object_store), clock)
 
     async def close(self) -> None:
-        """Closes every connection; safe to call twice."""
+        """Waits for uploads that are being aborted, then closes every connection; safe to call twice."""
+        await self.objects.close()
         await self.redis.close()
 
 
