@@ -10,9 +10,11 @@ from cli.embedded.valkey import Valkey
 from fetchbox.jobs.jobs_pb2 import JobState, JobStatus
 from fetchbox.operator.v1 import operator_service_pb2 as pb
 from fetchbox.operator.v1.operator_service_pb2_grpc import OperatorServiceStub
-from kernel import keys
+from kernel import keys, scripts
 from kernel.clock import SystemClock
 from kernel.ledger import Ledger
+from kernel.ledger.base import job_keys
+from kernel.ledger.record import error_json
 from kernel.log.topics import Topics, provision
 from kernel.resources import Resources
 from operator_svc import feed as feed_module
@@ -105,8 +107,13 @@ async def test_a_replay_that_races_the_end_is_followed(operator, hand):
     job_id = await hand.job(1)
     watching = asyncio.create_task(watch(operator, job_id))
     await asyncio.sleep(0.3)
-    await hand.settle(job_id, 1, "DOWNLOAD_DNS")
-    await hand.ledger.replay(job_id, "r1", 1, 0, 3)
+    error = error_json("DOWNLOAD_DNS", "no")
+    pipe = hand.clients.commands.pipeline(transaction=True)
+    own = job_keys(job_id)
+    settle = ["0", "worker.settle", 1, "r1", 0, "f", error, b""]
+    pipe.eval(scripts.SETTLE.source, 5, *own, keys.job_results(job_id), *settle)
+    pipe.eval(scripts.REPLAY.source, 4, *own, "r1", 1, 0, 3, "operator.replay", '"r1"')
+    await pipe.execute()
     await asyncio.sleep(0.5)
     assert not watching.done()
     await hand.settle(job_id, 1, replay=1)
