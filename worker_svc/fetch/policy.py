@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from fetchbox.config.v1.config_pb2 import Config, JobType
 from fetchbox.jobs.jobs_pb2 import DownloadTask
 from kernel.config import job_type, seconds
-from kernel.ids import key_segment
+from kernel.ids import is_key_safe, key_segment
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,26 +37,40 @@ def policy_of(config: Config, task: DownloadTask) -> FetchPolicy:
     hint = task.storage_hint
     return FetchPolicy(
         bucket=hint.bucket or kind.storage.bucket or config.object_store.bucket,
-        key=hint.key or f"{hint.key_prefix or _prefix(kind, task)}{key_segment(task.resource_id)}",
+        key=hint.key or f"{hint.key_prefix or _prefix(kind, task)}{_segment(task.resource_id)}",
         timeout=seconds(fetcher.timeout),
         max_bytes=kind.max_bytes if kind.HasField("max_bytes") else fetcher.max_bytes,
         allow_empty=fetcher.allow_empty,
         honour_robots_tag=fetcher.honour_robots_tag,
         lenient_checksum=kind.checksum == "lenient",
         proxy_pools=_pools(kind, task),
-        metadata={**task.attributes.tags, **hint.metadata},
+        metadata=_own_metadata(task),
     )
 
 
+def _segment(text: str) -> str:
+    return text if is_key_safe(text) else key_segment(text)
+
+
+def _own_metadata(task: DownloadTask) -> dict[str, str]:
+    """The hint's metadata over the tags."""
+    made = dict(task.attributes.tags) if task.attributes.tags else {}
+    if task.storage_hint.metadata:
+        made.update(task.storage_hint.metadata)
+    return made
+
+
 def _prefix(kind: JobType, task: DownloadTask) -> str:
-    job = key_segment(task.job_id)
+    job = _segment(task.job_id)
     if kind.storage.key_prefix:
         return f"{kind.storage.key_prefix.rstrip('/')}/{job}/"
-    return f"resources/{key_segment(task.job_type)}/{job}/"
+    return f"resources/{_segment(task.job_type)}/{job}/"
 
 
 def _pools(kind: JobType, task: DownloadTask) -> tuple[str, ...]:
-    proxy = task.proxy_hint
-    if proxy.primary_pool or proxy.fallbacks:
-        return tuple(pool for pool in (proxy.primary_pool, *proxy.fallbacks) if pool)
-    return tuple(pool for pool in (kind.proxy.primary, *kind.proxy.fallbacks) if pool)
+    hint = task.proxy_hint
+    if hint.primary_pool or hint.fallbacks:
+        return tuple(filter(None, (hint.primary_pool, *hint.fallbacks)))
+    if not kind.HasField("proxy"):
+        return ()
+    return tuple(filter(None, (kind.proxy.primary, *kind.proxy.fallbacks)))

@@ -18,6 +18,7 @@ LONGEST_URL: Final = 65_536
 
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 _SCHEME: Final = re.compile(rb"[A-Za-z][A-Za-z0-9+.-]*(?=:)")
+_AUTHORITY: Final = re.compile(rb"[^/?]+")
 _CONTROL: Final = re.compile(rb"[\x00-\x1f\x7f]")
 _PORT: Final = re.compile(rb"[0-9]{1,5}")
 _NOT_ON_THE_WIRE: Final = re.compile(rb"[^A-Za-z0-9\-._~:/?\[\]@!$&'()*+,;=%]")
@@ -87,7 +88,8 @@ def parse(raw: str | bytes) -> Url:
     rest = data[scheme.end() + 1 :]
     if not rest.startswith(b"//"):
         raise UrlError("the URL has no host")
-    end = min((at for at in map(rest[2:].find, (b"/", b"?")) if at >= 0), default=len(rest) - 2) + 2
+    authority = _AUTHORITY.match(rest, 2)
+    end = authority.end() if authority else 2
     userinfo, at, place = rest[2:end].rpartition(b"@")
     host, port = _place(place, _DEFAULT_PORTS[name])
     return Url(name, host, port, _target(*_path_and_query(rest[end:])), unquote_to_bytes(userinfo) if at else b"")
