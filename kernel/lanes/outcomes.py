@@ -59,13 +59,13 @@ class Outcomes:
             elif verdict == -2 and job.status != "canceled":
                 late = error_json("SYSTEM_EXPIRED", "its job had ended when the task came", attempts=entry.attempts)
                 self._failed_before(flush, job, task, late)
-            self._forget(flush, entry.partition, entry.id, redone=entry.attempts > 0 or entry.crashes > 0)
+            self._forget(flush, entry)
         self._publisher.status(flush, job)
 
     def absorbed(self, flush: Flush, entries: Sequence[Entry]) -> None:
         """Entries of jobs whose record is gone."""
         for entry in entries:
-            self._forget(flush, entry.partition, entry.id, redone=entry.attempts > 0 or entry.crashes > 0)
+            self._forget(flush, entry)
         self._tasks["absorbed"].inc(len(entries))
 
     def _one(self, flush: Flush, job: Snapshot, item: Item, verdict: bytes) -> None:
@@ -146,13 +146,10 @@ class Outcomes:
             self._publisher.log(flush, task.job_id, line.SerializeToString())
 
     def _acknowledge(self, flush: Flush, claim: Claim) -> None:
-        self._forget(flush, claim.partition, claim.entry, redone=claim.attempt > 0 or claim.crashes > 0)
+        flush.acknowledged[self._publisher.lanes[claim.partition]].append(claim.entry)
 
-    def _forget(self, flush: Flush, partition: int, entry: str, *, redone: bool) -> None:
-        lane = self._publisher.lanes[partition]
-        flush.acknowledged[lane].append(entry)
-        if redone:
-            flush.redone[lane].append(entry)
+    def _forget(self, flush: Flush, entry: Entry) -> None:
+        flush.acknowledged[self._publisher.lanes[entry.partition]].append(entry.id)
 
     def _tell(self, flush: Flush, item: Item, outcome: str, *, final_due: bool = False) -> None:
         self._tasks[outcome].inc()

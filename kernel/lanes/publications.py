@@ -130,7 +130,6 @@ class Flush:
     finals: dict[str, list[str | int]] = field(default_factory=lambda: defaultdict(list))
     parked: dict[str, list[str | int]] = field(default_factory=lambda: defaultdict(list))
     acknowledged: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
-    redone: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     told: list[tuple[Item, str, bool]] = field(default_factory=list)
     """What the workers are told once the publications are in Redis."""
 
@@ -159,11 +158,11 @@ class Flush:
         return {(int(lane.rpartition(":")[2]), entry) for lane, entry in found}
 
     def acknowledgements(self) -> list[Command]:
-        """What comes last. Forgetting attempts before the acknowledgement is safe: the work is settled."""
-        made: list[Command] = [("HDEL", keys.redo(lane), *entries) for lane, entries in self.redone.items()]
-        for lane, entries in self.acknowledged.items():
-            made.append(("XACK", lane, keys.GROUP_WORKERS, *entries))
-        return made
+        """What comes last."""
+        return [
+            command(scripts.ACKNOWLEDGE, [lane, keys.redo(lane), keys.delayed(lane)], [keys.GROUP_WORKERS, *entries])
+            for lane, entries in self.acknowledged.items()
+        ]
 
 
 class Publisher:

@@ -161,7 +161,6 @@ class Starter:
         self._publisher.letter(flush, letter.id, letter.SerializeToString())
         metrics.DEAD_LETTERS.labels(code=metrics.code(code)).inc()
         flush.acknowledged[lane].append(entry.id)
-        flush.redone[lane].append(entry.id)
 
 
 def _task(entry: Entry) -> DownloadTask:

@@ -22,6 +22,8 @@ from kernel.redis import RedisClients
 
 T = TypeVar("T")
 WORKERS = ("w0", "w1", "w2")
+LUCK = st.integers(0, 2)
+"""What is rare happens at 0."""
 PICK = st.integers(0, 999)
 """Chooses among what there is: what there is depends on the server, and a strategy must not."""
 
@@ -34,6 +36,8 @@ class Resource:
     state: str = "open"
     """`open`, `completed` or `failed`."""
     replay: int = 0
+    token: int = 0
+    """The highest that was granted: whoever has a lower one is fenced."""
 
 
 @dataclass
@@ -76,8 +80,8 @@ class Machine(RuleBasedStateMachine):
 
     # What may happen.
 
-    @rule(total=st.integers(1, 4), direct=st.booleans(), indexed=st.booleans())
-    def submit(self, total: int, direct: bool, indexed: bool) -> None:
+    @rule(total=st.integers(1, 4), direct=st.booleans(), indexed=st.booleans(), worker=st.sampled_from(WORKERS))
+    def submit(self, total: int, direct: bool, indexed: bool, worker: str) -> None:
         job_id = ids.uuid7()
         tasks = [task(job_id, n, total, **({} if indexed else {"resource_index": 0})) for n in range(1, total + 1)]
         if direct:
@@ -85,6 +89,7 @@ class Machine(RuleBasedStateMachine):
         else:
             self.run(self._ingest(job_id, tasks))
         self.jobs[job_id] = Job({one.resource_id: Resource(one) for one in tasks})
+        self.claim(worker, total)
 
     async def _ingest(self, job_id: str, tasks: list[DownloadTask]) -> None:
         from kernel.ledger import JobRecord  # noqa: PLC0415  # the only use
@@ -96,7 +101,10 @@ class Machine(RuleBasedStateMachine):
     @rule(worker=st.sampled_from(WORKERS), limit=st.integers(1, 6))
     def claim(self, worker: str, limit: int) -> None:
         lane = self.lanes[worker]
-        self.held += [(lane, claim) for claim in self.run(lane.claim(limit, 0.004))]
+        for claim in self.run(lane.claim(limit, 0.05 if self.waiting() else 0.001)):
+            self.held.append((lane, claim))
+            _, resource = self._of(claim)
+            resource.token = max(resource.token, claim.token)
 
     @rule(pick=PICK, outcome=st.sampled_from([Success(), NEVER_HELD, PASSING]), again=st.booleans())
     def settle(self, pick: int, outcome: Success | Failure, again: bool) -> None:
@@ -107,6 +115,8 @@ class Machine(RuleBasedStateMachine):
             self.held.remove((lane, claim))
         settled = self.run(lane.settle(claim, outcome)).outcome
         job, resource = self._of(claim)
+        if settled in {"completed", "failed", "retrying"}:
+            assert claim.token == resource.token, "a later claim owns it"
         if settled in {"completed", "failed"}:
             assert resource.state == "open", "settled once"
             assert not job.canceled
@@ -130,19 +140,29 @@ class Machine(RuleBasedStateMachine):
         self.held.remove((lane, claim))
         self.run(lane.give_back([claim]))
 
-    @rule(worker=st.sampled_from(WORKERS))
-    def die(self, worker: str) -> None:
+    def waiting(self) -> bool:
+        """Whether anybody has something to do."""
+        return any(not job.ended for job in self.jobs.values())
+
+    @rule(worker=st.sampled_from(WORKERS), luck=LUCK)
+    def die(self, worker: str, luck: int) -> None:
+        if luck == 0:
+            self._replace(worker)
+
+    def _replace(self, worker: str) -> None:
         self._die(worker)
         self.lanes[worker] = self.run(self.box.lane(self._name(worker)))
 
-    @rule(worker=st.sampled_from(WORKERS))
-    def lapse(self, worker: str) -> None:
+    @rule(worker=st.sampled_from(WORKERS), heir=st.sampled_from(WORKERS), luck=LUCK)
+    def lapse(self, worker: str, heir: str, luck: int) -> None:
         """Its lease is over and it does not know: only the scripts stand between it and the heirs."""
-        self.run(self.box.lapse(self.lanes[worker]._worker))
+        if luck == 0:
+            self.run(self.box.lapse(self.lanes[worker]._worker))
+            self.claim(heir, 6)
 
-    @rule(pick=PICK)
-    def die_between_record_and_publications(self, pick: int) -> None:
-        if not self.held:
+    @rule(pick=PICK, luck=LUCK)
+    def die_between_record_and_publications(self, pick: int, luck: int) -> None:
+        if luck or not self.held:
             return
         lane, claim = self.held[pick % len(self.held)]
         error = b'{"code":"DOWNLOAD_HTTP_404","message":"not there","attempts":1}'
@@ -154,7 +174,7 @@ class Machine(RuleBasedStateMachine):
             assert not job.canceled
             resource.state = "failed"
         worker = next(name for name, known in self.lanes.items() if known is lane)
-        self.die(worker)
+        self._replace(worker)
 
     @rule(pick=PICK, copies=st.integers(1, 2))
     def replay(self, pick: int, copies: int) -> None:
@@ -213,17 +233,19 @@ class Machine(RuleBasedStateMachine):
     async def _places(self) -> set[tuple[str, str, int]]:
         """Tasks that are unread or pending; an entry is pending under exactly one consumer by nature."""
         found: set[tuple[str, str, int]] = set()
-        for stream in self.box.streams:
-            if not await self.box.redis.exists(stream):
-                continue
-            (group,) = await self.box.redis.xinfo_groups(stream)
-            pending = await self.box.redis.xpending_range(stream, keys.GROUP_WORKERS, "-", "+", 10_000)
+        async with self.box.redis.pipeline(transaction=False) as pipeline:
+            for stream in self.box.streams:
+                pipeline.xinfo_groups(stream)
+                pipeline.xpending_range(stream, keys.GROUP_WORKERS, "-", "+", 10_000)
+                pipeline.zrange(keys.delayed(stream), 0, -1)
+                pipeline.xrange(stream)
+            replies = iter(await pipeline.execute())
+        for (group,), pending, due, entries in zip(*[replies] * 4, strict=True):
             parked = {one["message_id"] for one in pending if one["consumer"] == b"_delayed"}
-            due = set(await self.box.redis.zrange(keys.delayed(stream), 0, -1))
-            assert parked == due, "whoever waits has a due time, and nobody else has one"
+            assert parked == set(due), "whoever waits has a due time, and nobody else has one"
             waiting = {one["message_id"] for one in pending}
             last = _place(group["last-delivered-id"])
-            for entry, fields in await self.box.redis.xrange(stream):
+            for entry, fields in entries:
                 if entry in waiting or _place(entry) > last:
                     one = DownloadTask.FromString(fields[b"payload"])
                     found.add((one.job_id, one.resource_id, one.replay))
@@ -303,8 +325,8 @@ def test_any_interleaving_settles_each_task_once(redis_server: str) -> None:
     run_state_machine_as_test(
         Machine,
         settings=settings(
-            max_examples=20,
-            stateful_step_count=30,
+            max_examples=30,
+            stateful_step_count=40,
             deadline=None,
             suppress_health_check=list(HealthCheck),
             database=None,
