@@ -2,6 +2,7 @@
 
 Worker A gets a 429 and closes the host's gate in Redis; worker B asks before each request and finds it closed. Asking
 is on the hot path of every fetch, so answers are shared: all who ask within 20 ms for the same host use one command.
+While Redis does not answer, each worker goes by what it knows itself: politeness is no reason to fail a fetch.
 """
 
 from __future__ import annotations
@@ -15,10 +16,15 @@ from redis.asyncio import Redis
 
 from kernel import keys
 from kernel.clock import Clock
+from kernel.errors import FetchboxError
+from kernel.telemetry.logs import get_logger
 
 FRESH_SECONDS: Final = 0.02
 """How long an answer `open` is believed: a gate that another worker closes is seen this much later at most."""
 REMEMBERED_HOSTS: Final = 10_000
+
+
+_log = get_logger("hostgate")
 
 
 class HostGates(Protocol):
@@ -87,7 +93,11 @@ class RedisHostGates:
             asking.exception()  # Seen, even when every caller has gone meanwhile.
 
     async def _ask(self, host: str) -> float:
-        remaining = max(int(await self._commands.pttl(keys.host_gate(host))), 0) / 1000
+        try:
+            remaining = max(int(await self._commands.pttl(keys.host_gate(host))), 0) / 1000
+        except FetchboxError as error:
+            _log.warn("host_gate_unknown", host=host, error=error)
+            remaining = max(self._known.get(host, (0.0, 0.0))[0] - self._clock.monotonic(), 0.0)
         self._remember(host, remaining)
         return remaining
 
@@ -96,12 +106,15 @@ class RedisHostGates:
         milliseconds = int(seconds * 1000)
         if milliseconds <= 0:
             return
+        self._remember(host, max(seconds, await self.until(host)))
         key = keys.host_gate(host)
-        async with self._commands.pipeline(transaction=True) as batch:
-            batch.set(key, b"1", px=milliseconds, nx=True)
-            batch.pexpire(key, milliseconds, gt=True)
-            await batch.execute()
-        self._remember(host, max(seconds, await self._ask(host)))
+        try:
+            async with self._commands.pipeline(transaction=True) as batch:
+                batch.set(key, b"1", px=milliseconds, nx=True)
+                batch.pexpire(key, milliseconds, gt=True)
+                await batch.execute()
+        except FetchboxError as error:
+            _log.warn("host_gate_not_closed", host=host, error=error)
 
     def _remember(self, host: str, remaining: float) -> None:
         now = self._clock.monotonic()

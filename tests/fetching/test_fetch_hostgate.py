@@ -2,9 +2,11 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
+from cli.embedded.valkey import Valkey
 from fetchbox.config.v1.config_pb2 import Config
 from kernel import keys
 from kernel.clock import SystemClock
@@ -55,6 +57,22 @@ async def test_the_fleet_sees_it_and_one_question_serves_all(redis: RedisClients
     await asyncio.sleep(0.03)
     assert 28 < await two.until("h") <= 30
     assert 0 < await redis.commands.pttl(keys.host_gate("h")) <= 30_000
+
+
+async def test_without_redis_a_worker_goes_by_what_it_knows(config: Config, tmp_path: Path) -> None:
+    server = Valkey(tmp_path)
+    server.start()
+    config.redis.addr = server.addr
+    clients = await RedisClients.open(config.redis)
+    try:
+        gates = RedisHostGates(clients.commands, SystemClock())
+        server.stop()
+        assert await gates.until("h") == 0
+        await gates.close("h", 30)
+        assert 28 < await gates.until("h") <= 30
+    finally:
+        await clients.close()
+        server.stop()
 
 
 async def test_a_cancelled_asker_does_not_take_the_answer_from_others(redis: RedisClients) -> None:
