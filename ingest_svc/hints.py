@@ -7,11 +7,14 @@ from fetchbox.jobs.jobs_pb2 import JobLog, LogLevel
 
 _DIGITS = {"md5": 32, "sha1": 40, "sha256": 64, "sha512": 128}
 _HEX = re.compile(r"[0-9a-fA-F]+")
+_GOOD = re.compile("|".join(f"{algorithm}:[0-9a-f]{{{digits}}}" for algorithm, digits in _DIGITS.items()))
 _SHOWN = 200
 
 
 def fault(hint: str) -> str:
     """What is wrong with an `algorithm:hexdigest`; empty for a good one."""
+    if _GOOD.fullmatch(hint):
+        return ""
     algorithm, colon, digest = hint.partition(":")
     digits = _DIGITS.get(algorithm.lower())
     if not colon or digits is None:

@@ -1,10 +1,9 @@
 """The job that a submit becomes: its identity, and where its objects are."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from fetchbox.config.v1.config_pb2 import JobType
-from fetchbox.ingest.v1 import manifest_pb2
+from ingest_svc.reading import Reading
 from kernel.handlers import Manifest
 from kernel.ledger import JobRecord
 from kernel.objects import s3_uri
@@ -48,22 +47,18 @@ class Job:
             trace_id=self.trace_id,
         )
 
-    def view(self, message: manifest_pb2.Manifest, resources: Iterable[manifest_pb2.Resource]) -> Manifest:
-        """The manifest as handlers see it, with these resources of it."""
-        shown = manifest_pb2.Manifest(
-            manifest_version=message.manifest_version,
-            metadata=message.metadata,
-            attributes=message.attributes,
-            resources=resources,
-        )
-        return Manifest.of(
-            shown,
+    def view(self, reading: Reading) -> Manifest:
+        """The manifest as handlers see it."""
+        return Manifest(
             job_id=self.job_id,
             job_type=self.job_type,
+            resources=reading.resources,
             settings=self.settings,
             tenant=self.tenant,
             trace_id=self.trace_id,
             manifest_key=self.manifest_key,
+            metadata_json=reading.metadata,
+            attributes_json=reading.attributes,
         )
 
 

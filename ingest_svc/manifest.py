@@ -11,7 +11,7 @@ from typing import Any
 from google.protobuf.descriptor import Descriptor
 
 from fetchbox.ingest.v1.manifest_pb2 import Manifest, Resource
-from ingest_svc.strict_json import JsonError, Member, members, read_object, require_shallow, type_name
+from ingest_svc.strict_json import JsonError, Member, read_object, require_shallow, type_name
 from kernel.errors import Violation
 
 DOCUMENT = "document"
@@ -31,16 +31,10 @@ class Draft:
     faults: list[Violation] = field(default_factory=list)
     attributes: Mapping[str, Any] = field(default_factory=dict)
     """`attributes` parsed, numbers as floats."""
-    readable: bool = True
-    """False where the document is no JSON object, so that nothing can be said of its values."""
 
 
-def read_document(document: bytes) -> Draft:
-    """The draft of a JSON document."""
-    try:
-        found = members(document, DOCUMENT)
-    except JsonError as fault:
-        return Draft(Manifest(), [violation(fault.path, fault.description, fault.rule)], readable=False)
+def read_members(found: Mapping[str, Member]) -> Draft:
+    """The draft of a JSON document, by its members."""
     draft = Draft(Manifest())
     _unknown_keys(found, Manifest.DESCRIPTOR, "", draft.faults)
     if "manifest_version" in found:

@@ -4,11 +4,17 @@ One thread, because the work is bound by the interpreter's lock and more threads
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 T = TypeVar("T")
+_INLINE = 100
+
+
+def is_long(resources: Sized) -> bool:
+    """Whether a manifest is checked, and its tasks are built, beside the event loop."""
+    return len(resources) > _INLINE
 
 
 class Offload:

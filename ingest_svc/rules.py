@@ -31,7 +31,8 @@ FORBIDDEN_HEADERS = frozenset(
 )
 """`Host`, `Content-Length` and what belongs to one connection (RFC 9110 section 7.6.1, RFC 2616 section 13.5.1)."""
 
-_COMMON_URL = re.compile(r"https?://[A-Za-z0-9.-]+(?::[1-9][0-9]{0,3})?(?:[/?#][!-~]*)?")
+COMMON_URL = re.compile(r"https?://[A-Za-z0-9.-]+(?::[1-9][0-9]{0,3})?(?:[/?#][!-~]*)?")
+"""URLs that need no closer look, and most are such."""
 _SCHEME = re.compile(r"https?://", re.IGNORECASE | re.ASCII)
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _AUTHORITY = re.compile(
@@ -44,8 +45,6 @@ _AUTHORITY = re.compile(
 def check(draft: Draft, max_resources: int) -> list[Violation]:
     """Every rule that a draft breaks, faults of its shape first; with too many resources, that is all that is told."""
     manifest = draft.manifest
-    if not draft.readable:
-        return draft.faults
     if len(manifest.resources) > max_resources:
         text = f"has {len(manifest.resources)} entries, and at most {max_resources} are allowed"
         return [*draft.faults, violation("resources", text, "resources.max_items")]
@@ -76,7 +75,7 @@ def url_fault(url: str) -> tuple[str, str] | None:
     Spaces and letters beyond ASCII may stand in path and query: the fetcher encodes them. The address behind the host
     is the worker's to judge, for a name may lead anywhere.
     """
-    if _COMMON_URL.fullmatch(url):
+    if COMMON_URL.fullmatch(url):
         return None
     if _CONTROL.search(url):
         return "has a control character", "url.control"

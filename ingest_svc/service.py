@@ -80,7 +80,7 @@ class IngestService(IngestServiceServicer):
             job_type=envelope.job_type,
             settings=envelope.settings,
             bucket=self._config.object_store.bucket,
-            tenant=tenant_of(envelope, reading.attributes),
+            tenant=tenant_of(envelope, reading.parsed_attributes),
             trace_id=tracing.trace_id(parent),
             traceparent=parent,
         )

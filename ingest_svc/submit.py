@@ -11,10 +11,10 @@ from functools import partial
 
 from fetchbox.errors.v1 import errors_pb2
 from fetchbox.ingest.v1.ingest_service_pb2 import SubmitJobResponse
-from fetchbox.ingest.v1.manifest_pb2 import Manifest
+from fetchbox.jobs.jobs_pb2 import JobLog
 from ingest_svc import hints, tasks
 from ingest_svc.job import Job
-from ingest_svc.offload import Offload
+from ingest_svc.offload import Offload, is_long
 from ingest_svc.once import Claim, Hold, Once, unclaimed
 from ingest_svc.publication import Publication, Reached
 from ingest_svc.reading import Reading
@@ -69,18 +69,17 @@ class Submitter:
         self._reached("claimed")
         await self._objects.put(job.bucket, job.document_key, reading.document, content_type="application/json")
         self._reached("stored")
-        built = await self._tasks(job, reading.manifest, hold)
+        built = await self._tasks(job, reading, hold)
         self._reached("built")
         await hold.renew()
-        wanted = ((resource.id, resource.tags.get(TAG_CHECKSUM, "")) for resource in reading.manifest.resources)
-        warnings = hints.warnings(job.job_id, job.trace_id, wanted, self._clock.now_ms())
+        warnings = await self._offload.run(is_long(built), lambda: self._warnings(job, reading))
         await self._publication.run(job, built, warnings, fresh=hold.fresh)
         metrics.JOBS_ACCEPTED.labels(job_type=metrics.job_type(job.job_type)).inc()
         metrics.RESOURCES_ACCEPTED.labels(job_type=metrics.job_type(job.job_type)).inc(len(built))
         answer = SubmitJobResponse(job_id=job.job_id, manifest_key=job.manifest_key, resource_count=len(built))
         return answer.SerializeToString()
 
-    async def _tasks(self, job: Job, manifest: Manifest, hold: Hold) -> list[bytes]:
+    async def _tasks(self, job: Job, reading: Reading, hold: Hold) -> list[bytes]:
         """The tasks as they are stored, built unless somebody who was here before has done so."""
         kept = None if hold.fresh else await self._objects.get(job.bucket, job.tasks_key)
         if kept is not None:
@@ -88,15 +87,20 @@ class Submitter:
         handler = self._handlers.get(job.job_type)
         if handler is None:
             raise FetchboxError(errors_pb2.REASON_INTERNAL_ERROR, f"the job type {job.job_type!r} has no handler")
-        built = await tasks.build(handler, job, manifest, self._offload)
+        built = await tasks.build(handler, job.view(reading), self._offload)
+        packed = await self._offload.run(is_long(built), lambda: tasks.pack(built))
         stored = await self._objects.put(
-            job.bucket, job.tasks_key, tasks.pack(built), content_type=tasks.CONTENT_TYPE, if_absent=True
+            job.bucket, job.tasks_key, packed, content_type=tasks.CONTENT_TYPE, if_absent=True
         )
         if stored:
             return built
         # Two submits built at the same time; the tasks of the first are those of the job.
         kept = await self._objects.get(job.bucket, job.tasks_key)
         return tasks.unpack(kept) if kept is not None else built
+
+    def _warnings(self, job: Job, reading: Reading) -> list[JobLog]:
+        wanted = ((resource.id, resource.tags.get(TAG_CHECKSUM, "")) for resource in reading.resources)
+        return hints.warnings(job.job_id, job.trace_id, wanted, self._clock.now_ms())
 
 
 def _unknown(error: FetchboxError, key: str) -> FetchboxError:

@@ -5,29 +5,25 @@ job share is serialized once, for a protobuf message is the concatenation of its
 """
 
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 
-from fetchbox.ingest.v1.manifest_pb2 import Manifest
 from fetchbox.jobs.jobs_pb2 import DownloadTask, TaskAttributes
-from ingest_svc.job import Job
-from ingest_svc.offload import Offload
-from kernel.handlers import JobHandler, merged_headers, plan_tasks
+from ingest_svc.offload import Offload, is_long
+from kernel.handlers import JobHandler, Manifest, merged_headers, plan_tasks
 from kernel.handlers.handler import TAG_CHECKSUM, TAG_CONTENT_TYPE
 
 CONTENT_TYPE = "application/x-protobuf; messageType=fetchbox.jobs.DownloadTask; delimited=true"
 
-_INLINE = 100
-"""Manifests of at most so many resources take no longer than a moment."""
 _STOCK_HOOKS = ("prepare_manifest", "build_tasks", "build_task", "storage_for")
 
 
-async def build(handler: JobHandler, job: Job, manifest: Manifest, offload: Offload) -> list[bytes]:
-    """The serialized tasks in the order of the manifest, which is known to keep every rule.
+async def build(handler: JobHandler, view: Manifest, offload: Offload) -> list[bytes]:
+    """The serialized tasks of a manifest that keeps every rule, in its order.
 
     A handler's own `FetchboxError` passes; any other fault of it is `INTERNAL_ERROR` (`plan_tasks`).
     """
     if is_stock(handler):
-        return await offload.run(len(manifest.resources) > _INLINE, lambda: stock_tasks(handler, job, manifest))
-    view = await offload.run(len(manifest.resources) > _INLINE, lambda: job.view(manifest, manifest.resources))
+        return await offload.run(is_long(view.resources), lambda: stock_tasks(handler, view))
     return [task.SerializeToString() for task in await plan_tasks(handler, view)]
 
 
@@ -38,7 +34,7 @@ def is_stock(handler: JobHandler) -> bool:
 
 def pack(tasks: Iterable[bytes]) -> bytes:
     """Length-delimited messages: each after its length as a varint."""
-    return b"".join(part for task in tasks for part in (_varint(len(task)), task))
+    return b"".join([part for task in tasks for part in (_varint(len(task)), task)])
 
 
 def unpack(packed: bytes) -> list[bytes]:
@@ -53,13 +49,13 @@ def unpack(packed: bytes) -> list[bytes]:
     return tasks
 
 
-def stock_tasks(handler: JobHandler, job: Job, manifest: Manifest) -> list[bytes]:
+def stock_tasks(handler: JobHandler, view: Manifest) -> list[bytes]:
     """What `plan_tasks` makes with the hooks of the base class, at a quarter of its time."""
-    shared = _shared(handler, job, manifest).SerializeToString()
-    defaults = job.settings.default_headers
+    shared = _shared(handler, view).SerializeToString()
+    defaults = view.settings.default_headers
     headers: dict[tuple[tuple[str, str], ...], bytes] = {}
     tasks = []
-    for index, resource in enumerate(manifest.resources, start=1):
+    for index, resource in enumerate(view.resources, start=1):
         key = tuple(resource.headers.items())
         if key not in headers:
             headers[key] = DownloadTask(headers=merged_headers(defaults, resource.headers)).SerializeToString()
@@ -70,17 +66,16 @@ def stock_tasks(handler: JobHandler, job: Job, manifest: Manifest) -> list[bytes
     return tasks
 
 
-def _shared(handler: JobHandler, job: Job, manifest: Manifest) -> DownloadTask:
+def _shared(handler: JobHandler, view: Manifest) -> DownloadTask:
     """What all tasks of a job have in common, storage and proxies as the handler gives them."""
-    view = job.view(manifest, manifest.resources[:1])
     sample = handler.build_task(view.resources[0], view)
     return DownloadTask(
-        job_id=job.job_id,
-        job_type=job.job_type,
-        tenant=job.tenant,
-        trace_id=job.trace_id,
-        manifest_key=job.manifest_key,
-        resources_total=len(manifest.resources),
+        job_id=view.job_id,
+        job_type=view.job_type,
+        tenant=view.tenant,
+        trace_id=view.trace_id,
+        manifest_key=view.manifest_key,
+        resources_total=len(view.resources),
         proxy_hint=sample.proxy_hint,
         storage_hint=sample.storage_hint,
     )
@@ -90,6 +85,7 @@ def _attributes(tags: Mapping[str, str]) -> TaskAttributes:
     return TaskAttributes(tags=tags, checksum_hint=tags.get(TAG_CHECKSUM, ""), mime_hint=tags.get(TAG_CONTENT_TYPE, ""))
 
 
+@lru_cache(maxsize=4096)  # tasks of one job have much the same length
 def _varint(number: int) -> bytes:
     out = bytearray()
     while number > 0x7F:

@@ -11,7 +11,8 @@ from fetchbox.ingest.v1.ingest_service_pb2 import SubmitJobRequest
 from fetchbox.ingest.v1.manifest_pb2 import Manifest, Resource
 from fetchbox.jobs.jobs_pb2 import DownloadTask, JobState, LogLevel
 from ingest_svc import tasks
-from ingest_svc.manifest import read_document
+from ingest_svc.manifest import read_members
+from ingest_svc.strict_json import members
 from kernel import keys
 from kernel.ledger import Ledger
 from kernel.log import offsets
@@ -47,7 +48,7 @@ async def test_document_is_stored_byte_for_byte(client: Client) -> None:
 
 @pytest.mark.req("R001-1.15", "R001-1.35")
 def test_metadata_and_attributes_keep_their_bytes() -> None:
-    draft = read_document(ODD)
+    draft = read_members(members(ODD, "document"))
 
     assert draft.manifest.metadata == METADATA
     assert draft.manifest.attributes == ATTRIBUTES
@@ -224,7 +225,7 @@ async def test_typed_manifest_is_stored_in_canonical_json(client: Client) -> Non
         ).encode()
     )
     manifest.attributes = b"{}"
-    assert read_document(stored).manifest == manifest
+    assert read_members(members(stored, "document")).manifest == manifest
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 
 from fetchbox.ingest.v1.manifest_pb2 import Manifest, Resource
 from ingest_svc.canonical import canonical
-from ingest_svc.manifest import read_document, read_message
+from ingest_svc.manifest import Draft, read_members, read_message
+from ingest_svc.plain import plain_resources
 from ingest_svc.rules import FORBIDDEN_HEADERS, check, compiled, url_fault
+from ingest_svc.strict_json import JsonError, members
 from kernel.validation import violations
 
 names = st.text(alphabet="aAbB-", min_size=1, max_size=3) | st.sampled_from(["Host", "TE", "Referer"])
@@ -36,6 +38,10 @@ free = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(words, inner, max_size=3),
     max_leaves=10,
 )
+
+
+def read_document(data: bytes) -> Draft:
+    return read_members(members(data, "document"))
 
 
 def as_json(manifest: Manifest) -> bytes:
@@ -65,6 +71,66 @@ def test_every_violation_of_the_proto_is_told(manifest: Manifest) -> None:
     told = check(read_document(as_json(manifest)), 1000)
 
     assert {(v.field, v.rule) for v in violations(manifest)} <= {(v.field, v.rule) for v in told}
+
+
+good_words = st.text(alphabet="ab ~", max_size=3)
+odd = st.sampled_from([None, 1, True, [], {}, "", "\u00e9", "\n", "x" * 1025, "x" * 129])
+good_values = st.fixed_dictionaries(
+    {
+        "id": st.text(alphabet="ab", min_size=1, max_size=2),
+        "url": st.sampled_from(["http://h/", "https://h.de:8/a?b#c"]),
+    },
+    optional={
+        "headers": st.dictionaries(names, good_words, max_size=3),
+        "tags": st.dictionaries(good_words, good_words, max_size=3),
+    },
+)
+
+
+@st.composite
+def nearly_good(draw: st.DrawFn) -> dict[str, Any]:
+    """A document that is good, or has one odd value in one place."""
+    values: list[Any] = draw(st.lists(good_values, min_size=1, max_size=4, unique_by=lambda value: value["id"]))
+    document: dict[str, Any] = {"manifest_version": "v1", "metadata": {"a": 1}, "resources": values}
+    spot = draw(st.sampled_from(["", "", "id", "url", "headers", "tags", "key", "value", "resource", "document"]))
+    value, entry = draw(odd), values[draw(st.integers(0, len(values) - 1))]
+    if spot in {"id", "url", "headers", "tags"}:
+        entry[spot] = value
+    elif spot == "key":
+        entry.setdefault("headers", {})[str(value)] = "x"
+    elif spot == "value":
+        entry.setdefault(draw(st.sampled_from(["headers", "tags"])), {})["k"] = value
+    elif spot == "resource":
+        values.append(value)
+    elif spot == "document":
+        document[draw(st.sampled_from(["manifest_version", "metadata", "attributes", "more", "resources"]))] = value
+    return document
+
+
+@given(nearly_good())
+@settings(deadline=None, max_examples=500)
+def test_quick_way_takes_only_what_the_rules_take_and_reads_it_alike(document: dict[str, Any]) -> None:
+    found = members(json.dumps(document).encode(), "document")
+    draft = read_members(found)
+
+    quick = plain_resources(found, 1000)
+
+    if quick is not None:
+        assert check(draft, 1000) == []
+        assert [(r.id, r.url, r.headers, r.tags) for r in quick] == [
+            (r.id, r.url, dict(r.headers), dict(r.tags)) for r in draft.manifest.resources
+        ]
+
+
+def test_quick_way_is_taken_by_common_manifests() -> None:
+    entries = [
+        {"id": f"resource_{n}", "url": f"https://cdn.example.com/{n}.jpg?a=b", "headers": {"User-Agent": "Crawler/1.0"}}
+        for n in range(1000)
+    ]
+    found = members(json.dumps({"manifest_version": "v1", "resources": entries}).encode(), "document")
+
+    assert plain_resources(found, 1000) is not None
+    assert plain_resources(found, 999) is None
 
 
 @given(urls)
@@ -112,10 +178,11 @@ def test_free_json_is_kept_as_it_was_written(metadata: Any, attributes: Any, asc
 
 @given(st.binary(max_size=40) | words.map(str.encode) | free.map(lambda value: json.dumps(value).encode()))
 def test_reader_takes_nothing_that_the_standard_refuses_and_never_fails(data: bytes) -> None:
-    draft = read_document(data)
-
-    if draft.readable:
-        assert isinstance(json.loads(data), dict)
+    try:
+        members(data, "document")
+    except JsonError:
+        return
+    assert isinstance(json.loads(data), dict)
 
 
 @given(free)
@@ -123,9 +190,10 @@ def test_json_with_a_repeated_key_anywhere_is_refused(value: Any) -> None:
     inner = json.dumps(value)
     document = f'{{"manifest_version":"v1","metadata":{{"x":[{inner},{{"a":{inner},"a":{inner}}}]}},"resources":[]}}'
 
-    (fault,) = read_document(document.encode()).faults
+    with pytest.raises(JsonError) as caught:
+        members(document.encode(), "document")
 
-    assert (fault.field, fault.rule) == ("metadata.x[1].a", "json.duplicate_key")
+    assert (caught.value.path, caught.value.rule) == ("metadata.x[1].a", "json.duplicate_key")
 
 
 @given(manifests)
@@ -140,9 +208,11 @@ def test_canonical_document_reads_back_as_the_manifest(manifest: Manifest) -> No
 
 @pytest.mark.req("R001-1.41")
 def test_depth_of_a_hundred_passes() -> None:
-    nested = b'{"a":' * 100 + b"[]" + b"}" * 100
-    assert read_document(b'{"metadata":%s}' % nested).faults[0].rule == "json.depth"
-    assert read_document(b'{"metadata":%s}' % nested.replace(b"[]", b'"[[{"')).faults == []
+    good = b"{" + b'"a":{' * 99 + b"}" * 100
+    assert read_document(b'{"metadata":%s}' % good).faults == []
+    assert read_document(b'{"metadata":%s}' % good.replace(b"{}", b'{"a":"[[{"}')).faults == []
+    deep = good.replace(b"{}", b'{"a":[]}')
+    assert [fault.rule for fault in read_document(b'{"metadata":%s}' % deep).faults] == ["json.depth"]
 
 
 @pytest.mark.parametrize(

@@ -5,12 +5,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fetchbox.config.v1.config_pb2 import JobType, Proxy, Storage
-from fetchbox.ingest.v1.manifest_pb2 import Manifest, Resource
 from fetchbox.jobs.jobs_pb2 import DownloadTask
 from ingest_svc import hints
-from ingest_svc.job import Job
 from ingest_svc.tasks import is_stock, pack, stock_tasks, unpack
-from kernel.handlers import DefaultHandler, plan_tasks
+from kernel.handlers import DefaultHandler, Manifest, Resource, plan_tasks
 from tests.ingest import handlers
 
 words = st.text(alphabet=st.characters(codec="utf-8"), max_size=8)
@@ -38,15 +36,14 @@ types = st.builds(
 @given(resources, types)
 @settings(deadline=None, max_examples=200)
 async def test_stock_tasks_are_those_of_the_default_handler(found: list[Resource], settings_: JobType) -> None:
-    job = Job("job", "gallery", settings_, "bucket", "tenant", "a" * 32)
-    manifest = Manifest(manifest_version="v1", resources=found)
+    view = Manifest("job", "gallery", tuple(found), settings_, "tenant", "a" * 32, "s3://bucket/key")
     handler = DefaultHandler({})
 
-    short = [DownloadTask.FromString(task) for task in stock_tasks(handler, job, manifest)]
-    long = await plan_tasks(handler, job.view(manifest, manifest.resources))
+    short = [DownloadTask.FromString(task) for task in stock_tasks(handler, view)]
+    long = await plan_tasks(handler, view)
 
     for task in (*short, *long):
-        # Maps have no order, so neither have the headers that are made of them.
+        # The default headers are a map, and maps have no order.
         task.headers.sort(key=lambda header: header.name)
     assert short == long
 
