@@ -147,6 +147,7 @@ async def test_what_is_no_task_goes_to_the_dead_letters_byte_for_byte(box: Rig, 
     job_id = await box.submit(1)
     lane = await box.lane()
     await _finish(box, lane, 1)
+    await box.nothing(lane)
     await box.settled()
     (letter,) = await box.letters()
     assert (letter.failure_code, letter.undecodable) == ("VALIDATION_UNDECODABLE", payload)
@@ -171,6 +172,7 @@ async def test_a_foreign_key_in_the_place_of_a_record_stops_nobody(box: Rig) -> 
     await box.direct(task(job_id, 1, 1), task(good, 1, 1))
     lane = await box.lane()
     await _finish(box, lane, 1)
+    await box.nothing(lane)
     await box.settled()
     assert [letter.failure_code for letter in await box.letters()] == ["SYSTEM_INTERNAL"]
 
