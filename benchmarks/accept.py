@@ -117,17 +117,13 @@ async def measure(config: Config, options: argparse.Namespace) -> dict[str, floa
     await service.start()
     ingest = next(duty for duty in service.duties if isinstance(duty, IngestService))
     try:
-        cpu = time.process_time()
         seconds = {"function": await accepted(resources, options, lambda r: ingest.SubmitJob(r, Call()))}  # type: ignore[arg-type]  # all that is asked of a context
-        print(f"CPU of this process, function: {(time.process_time()-cpu)/options.manifests*1000:.1f} ms")
         with serving(config) as address:
             async with grpc.aio.insecure_channel(address) as channel:
                 stub = IngestServiceStub(channel)
                 await stub.SubmitJob(request(-1, 1), wait_for_ready=True)
                 seconds["grpc"] = await accepted(resources, options, stub.SubmitJob)
-        cpu = time.process_time()
         seconds["bare"] = await bare(resources, options.manifests, options.resources, options.parallel)
-        print(f"CPU of this process, bare: {(time.process_time()-cpu)/options.manifests*1000:.1f} ms")
         return seconds
     finally:
         await service.stop()
