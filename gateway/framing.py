@@ -41,10 +41,6 @@ class Framing:
         """What ends a stream that failed; `status` is the Status as JSON."""
         raise NotImplementedError
 
-    def is_last(self, message: Message) -> bool:  # noqa: ARG002 - events have terminal ones, nothing else has
-        """Whether the stream ends after this message, whatever the upstream does."""
-        return False
-
     def is_fleeting(self, message: Message) -> bool:  # noqa: ARG002 - events have ids, nothing else has
         """Whether the message cannot be resumed from."""
         return False
@@ -64,7 +60,6 @@ class EventFraming(Framing):
     def __init__(self, route: Route, printer: Printer, codec: Codec) -> None:
         output = route.method.output_type
         option: options_pb2.ServerSentEvent = output.GetOptions().Extensions[options_pb2.sse]
-        self._terminal = frozenset(option.terminal_events)
         self._id = option.id_field
         self._event = option.event_field
         self._print: Callable[[Message], bytes] = printer.json
@@ -91,10 +86,6 @@ class EventFraming(Framing):
     def failure(self, status: bytes) -> bytes:
         """`stream_error`: the stream broke. `error` is the job's own event and means that the job failed."""
         return b"event: stream_error\ndata: %b\n\n" % status
-
-    def is_last(self, message: Message) -> bool:
-        """Whether it is a terminal event."""
-        return bool(self._event) and getattr(message, self._event) in self._terminal
 
     def is_fleeting(self, message: Message) -> bool:
         """Whether it has no id, as a greeting has none."""

@@ -124,23 +124,18 @@ class Stream:
 
     async def _copy(self, head: list[Message]) -> None:
         for message in head:
-            if await self._send(message):
-                return
+            await self._send(message)
         parse = self.printer.parse
         raw = await self._ahead
         if raw is not None:
-            if await self._send(parse(raw)):
-                return
+            await self._send(parse(raw))
             async for raw in self._messages:
-                if await self._send(parse(raw)):
-                    return
+                await self._send(parse(raw))
         if self.framing.end:
             await self._write(self.framing.end)
 
-    async def _send(self, message: Message) -> bool:
-        """Writes one message; whether it was the last."""
+    async def _send(self, message: Message) -> None:
         await self._write(self.framing.frame(message))
-        return self.framing.is_last(message)
 
     async def _fail(self, failure: Failure) -> None:
         log.info("stream_failed", reason=failure.word)

@@ -33,9 +33,9 @@ class Mirroring(Base):
                 *_fields(status),
             ],
         )
-        if changed:
+        if changed:  # also when all is as it was: a mirror that died after the script has not noted it
             await self._note(status.job_id, stands.decode(), total, created_ms, updated_ms)
-        return bool(changed)
+        return bool(changed == 1)
 
     async def idle(self, idle_ms: int, limit: int = 100) -> list[str]:
         """Jobs without a known total whose last news is at least `idle_ms` old."""

@@ -2,7 +2,7 @@
 -- mirror: applies a JobStatus of a job whose tasks or status come from others
 -- KEYS job, events
 -- ARGV step, status, completed, failed, total, revision, error, each: field, value
--- returns {1 changed | 0 not, status, total, created ms, updated ms}
+-- returns {1 changed | 2 as it was | 0 a job of ingest's, status, total, created ms, updated ms}
 -- Counts only rise, a terminal state absorbs, and a revision (0 for none) is applied only above the recorded one.
 -- Fields and values make a record where there is none. Jobs of ingest are never touched; of a direct producer's job
 -- that our workers run only the total is taken.
@@ -24,8 +24,9 @@ local h = redis.call('HMGET', J, 'status', 'resource_completed', 'resource_faile
 local status, ok, bad, total = h[1], tonumber(h[2] or 0), tonumber(h[3] or 0), tonumber(h[4] or 0)
 local recorded = tonumber(h[6] or 0)
 local function answer(changed, at) return {changed, status, total, tonumber(h[8]), tonumber(at)} end
-if h[5] ~= '1' or status ~= 'queued' and status ~= 'running' then return answer(0, h[9]) end
-if revision > 0 and revision <= recorded then return answer(0, h[9]) end
+if h[5] ~= '1' then return answer(0, h[9]) end
+if status ~= 'queued' and status ~= 'running' then return answer(2, h[9]) end
+if revision > 0 and revision <= recorded then return answer(2, h[9]) end
 local news = {}
 local function set(field, value)
   news[#news + 1] = field
@@ -51,7 +52,7 @@ if said ~= status and said ~= 'queued' then
   status = said
   set('status', status)
 end
-if #news == 0 then return answer(made and 1 or 0, h[9]) end
+if #news == 0 then return answer(made and 1 or 2, h[9]) end
 redis.call('HSET', J, 'updated_ts', now, unpack(news))
 if ty then
   redis.call('XADD', E, '*', 'type', ty, 'ts', now, 'step', ARGV[1], 'data',

@@ -56,7 +56,7 @@ class Source:
             yield self.gateway.new("echo.v1.Event", id=number, type="tick", text=text, data=RAW)
         if request.mode == "done" and request.after <= request.count:
             yield self.gateway.new("echo.v1.Event", id=request.count + 1, type="done")
-            yield self.gateway.new("echo.v1.Event", id=request.count + 2, type="never")
+            yield self.gateway.new("echo.v1.Event", id=request.count + 2, type="replayed")
         if request.mode.endswith("fail"):
             await call.context.abort_with_status(_status(errors_pb2.REASON_UNAVAILABLE))
         if request.mode == "unsafe":
@@ -145,9 +145,14 @@ async def _events(http: aiohttp.ClientSession, target: str, **headers: str) -> l
 
 
 @pytest.mark.req("R004-sse.01", "R004-sse.06", "R004-sse.07", "R004-sse.08")
-async def test_events_have_id_event_and_data_and_end_with_the_terminal_one(http: aiohttp.ClientSession) -> None:
+async def test_events_have_id_event_and_data_and_end_with_the_rpc(http: aiohttp.ClientSession) -> None:
     found = await _events(http, "/v1/x/events?count=2&mode=done")
-    assert [(frame.id, frame.event) for frame in found] == [("1", "tick"), ("2", "tick"), ("3", "done")]
+    assert [(frame.id, frame.event) for frame in found] == [
+        ("1", "tick"),
+        ("2", "tick"),
+        ("3", "done"),
+        ("4", "replayed"),
+    ]
     first = json.loads(found[0].data)
     assert first["text"] == TEXT
     assert first["data"] == {"big": 847458834325543643123, "a": []}

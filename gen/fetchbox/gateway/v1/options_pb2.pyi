@@ -65,28 +65,22 @@ class ServerSentEvent(_message.Message):
     ID_FIELD_FIELD_NUMBER: _builtins.int
     EVENT_FIELD_FIELD_NUMBER: _builtins.int
     DATA_FIELD_FIELD_NUMBER: _builtins.int
-    TERMINAL_EVENTS_FIELD_NUMBER: _builtins.int
     id_field: _builtins.str
     """The field of the `id:` line."""
     event_field: _builtins.str
     """The field of the `event:` line; empty: no such line, so browsers call it `message`."""
     data_field: _builtins.str
     """The field of the `data:` line, printed as JSON; empty: the whole message."""
-    @_builtins.property
-    def terminal_events(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Values of `event_field` after which the stream ends."""
-
     def __init__(
         self,
         *,
         id_field: _builtins.str = ...,
         event_field: _builtins.str = ...,
         data_field: _builtins.str = ...,
-        terminal_events: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["data_field", b"data_field", "event_field", b"event_field", "id_field", b"id_field", "terminal_events", b"terminal_events"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data_field", b"data_field", "event_field", b"event_field", "id_field", b"id_field"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
