@@ -26,7 +26,7 @@ async def _status(box: Rig, job_id: str) -> str:
     return record.status if record else "gone"
 
 
-@pytest.mark.req("R001-1.32")
+@pytest.mark.req("R001-1.47", "R001-1.48")
 async def test_accept_writes_the_record_and_its_first_event_once(box: Rig) -> None:
     record = JobRecord(job_id=ids.uuid7(), job_type="default", tenant="t", resource_total=3, trace_id="ab" * 16)
     assert await box.ledger.accept(record)
