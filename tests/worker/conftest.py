@@ -156,8 +156,11 @@ class WorkerProcess:
     """A worker that can be killed."""
 
     def __init__(self, config: Config, folder: Path) -> None:
+        own = Config()
+        own.CopyFrom(config)
+        own.worker.listen = "127.0.0.1:0"
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / "config.binpb").write_bytes(config.SerializeToString())
+        (folder / "config.binpb").write_bytes(own.SerializeToString())
         self.log = folder / "worker.log"
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(

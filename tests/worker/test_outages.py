@@ -44,7 +44,12 @@ async def test_jobs_end_after_redis_was_killed_and_came_back(
     try:
         urls = {f"r{i}": f"http://127.0.0.1/{i}" for i in range(30)}
         ids = [await jobs.submit(urls, "computed") for _ in range(5)]
-        await jobs.until(ids[0], lambda record: record.resource_completed > 0)
+
+        async def begun() -> bool:
+            record = await jobs.ledger.get(ids[0])
+            return record is not None and record.resource_completed > 0
+
+        await eventually(begun, 30, process.tail)
         own.kill9()
         await asyncio.to_thread(own.restart)
 
