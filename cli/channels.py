@@ -18,6 +18,8 @@ _OPTIONS = (
     ("grpc.max_receive_message_length", 64 << 20),
     ("grpc.max_metadata_size", 64 << 10),
 )
+_LEFT_OPEN: list[grpc.Channel] = []
+"""Channels that Ctrl-C met: closing one waits forever if the start of a call was interrupted."""
 
 
 @contextmanager
@@ -44,8 +46,16 @@ def operator(options: Settings) -> Iterator[OperatorServiceStub]:
 @contextmanager
 def _channel(options: Settings, service: str) -> Iterator[grpc.Channel]:
     address = options.address(service)
-    with _connect(options, address) as channel, translated(service, address):
-        yield grpc.intercept_channel(channel, _CallOptions(options))
+    channel = _connect(options, address)
+    try:
+        with translated(service, address):
+            yield grpc.intercept_channel(channel, _CallOptions(options))
+    except KeyboardInterrupt:
+        _LEFT_OPEN.append(channel)
+        raise
+    finally:
+        if channel not in _LEFT_OPEN:
+            channel.close()
 
 
 def _connect(options: Settings, address: str) -> grpc.Channel:

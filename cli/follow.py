@@ -39,11 +39,15 @@ def follow(stub: OperatorServiceStub, job_id: str, changed: Callable[[Job], None
 def _watch(stub: OperatorServiceStub, job_id: str, cursor: str, changed: Callable[[Job], None]) -> str:
     """Reads events until the stream ends; the id of the last one."""
     shown = 0.0
-    for event in stub.WatchJob(WatchJobRequest(job_id=job_id, last_event_id=cursor)):
-        cursor = event.id or cursor
-        if event.type in _TERMINAL_EVENTS:
-            break
-        if time.monotonic() - shown > _LEAST_PAUSE:
-            changed(stub.GetJob(GetJobRequest(job_id=job_id)))
-            shown = time.monotonic()
+    events = stub.WatchJob(WatchJobRequest(job_id=job_id, last_event_id=cursor))
+    try:
+        for event in events:
+            cursor = event.id or cursor
+            if event.type in _TERMINAL_EVENTS:
+                break
+            if time.monotonic() - shown > _LEAST_PAUSE:
+                changed(stub.GetJob(GetJobRequest(job_id=job_id)))
+                shown = time.monotonic()
+    finally:
+        events.cancel()
     return cursor

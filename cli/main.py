@@ -1,9 +1,11 @@
 """`fetchbox`: the commands together, the options that all share, and the exit codes."""
 
+import os
+import signal
 import sys
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -12,6 +14,8 @@ from cli.demo import command as demo
 from cli.output import out
 from cli.problems import CommandError
 from cli.settings import Settings
+
+_INTERRUPTED = 128 + signal.SIGINT
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -84,6 +88,19 @@ def main() -> None:
     except CommandError as error:
         error.show()
         sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        _leave()
+    except SystemExit as end:
+        if end.code == _INTERRUPTED:
+            _leave()
+        raise
+
+
+def _leave() -> NoReturn:
+    """Ends an interrupted process without the interpreter's own end, where gRPC may wait forever (cli.channels)."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(_INTERRUPTED)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-GUARD = Path(__file__).with_name("guard.py")
+GUARD = Path(__file__).resolve().with_name("guard.py")
 _POLL_SECONDS = 0.02
 _LOG_TAIL_BYTES = 2_000
 
@@ -32,14 +32,19 @@ class Child:
         *,
         start_timeout: float = 30.0,
         environ: dict[str, str] | None = None,
+        directory: Path | None = None,
     ) -> None:
-        """`ready` is polled after the start and must not raise; `start_timeout` is in seconds."""
+        """`ready` is polled after the start and must not raise; `start_timeout` is in seconds.
+
+        Environment and working directory are those of this process unless given.
+        """
         self.name = name
         self.argv = list(argv)
         self.log = log
         self._ready = ready
         self._start_timeout = start_timeout
         self._environ = environ
+        self._directory = directory
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -80,6 +85,7 @@ class Child:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
                 env=self._environ,
+                cwd=self._directory,
             )
 
     def wait_ready(self) -> None:

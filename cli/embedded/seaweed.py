@@ -23,7 +23,7 @@ class SeaweedFS:
         data.mkdir(parents=True, exist_ok=True)
         self._ports = self._load_ports(s3_port)
         self.access_key_id, self.secret_access_key = self._load_keys()
-        self._child = Child("seaweedfs", self._argv(), data / "seaweedfs.log", self.ready)
+        self._child = Child("seaweedfs", self._argv(), data / "seaweedfs.log", self.ready, directory=data)
 
     @property
     def endpoint(self) -> str:
@@ -79,8 +79,8 @@ class SeaweedFS:
             "-ip=127.0.0.1",
             "-ip.bind=127.0.0.1",
             f"-s3.config={data / 's3.json'}",
-            f"-s3.localSocket={data / 's3.sock'}",
-            f"-filer.localSocket={data / 'filer.sock'}",
+            "-s3.localSocket=s3.sock",  # a whole path may be too long for a socket
+            "-filer.localSocket=filer.sock",
             "-s3.port.iceberg=0",
             "-s3.port.lance=0",
             "-master.telemetry=false",
