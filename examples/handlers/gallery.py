@@ -16,7 +16,8 @@ class GalleryHandler(JobHandler):
     def storage_for(self, resource: Resource, manifest: Manifest) -> StorageHint:
         """Where each object goes: `gallery/{day}/{job}/…`, with its source as metadata."""
         day = str(manifest.attributes.get("crawled_at", "undated"))[:10]
-        return StorageHint(key_prefix=f"gallery/{key_segment(day)}/{manifest.job_id}/", metadata={"source": resource.url})
+        prefix = f"gallery/{key_segment(day)}/{manifest.job_id}/"
+        return StorageHint(key_prefix=prefix, metadata={"source": resource.url})
 
     def finalize_job(self, summary: JobSummary) -> None:
         """A worker calls this when every resource is settled; it may be called again after a crash."""

@@ -104,7 +104,8 @@ def test_jobs_are_listed_newest_first_for_people_and_programs(connected: Command
     document = json.loads(connected.run("jobs", "list", "--json").stdout)
     ids = [job["job_id"] for job in document["jobs"]]
     assert stored["job_id"] in ids
-    assert ids == sorted(ids, reverse=True)
+    created = [job["created_at"] for job in document["jobs"]]
+    assert created == sorted(created, reverse=True)
     plain = connected.run("jobs", "list", "--status", "completed").stdout.splitlines()
     assert plain[0].split("\t")[:3] == ["job", "type", "status"]
     assert {line.split("\t")[2] for line in plain[1:]} == {"completed"}
@@ -139,7 +140,8 @@ def test_snapshots_are_exported(connected: CommandLine, stored: dict[str, Any]) 
     run = connected.run("jobs", "export", "--ended")
     jobs = [json.loads(line) for line in run.stdout.splitlines()]
     assert stored["job_id"] in {job["job_id"] for job in jobs}
-    assert [job["job_id"] for job in jobs] == sorted(job["job_id"] for job in jobs)
+    created = [job["created_at"] for job in jobs]
+    assert created == sorted(created)
     assert connected.run("jobs", "export", "-o", "jobs.jsonl").returncode == 0
     lines = (connected.directory / "jobs.jsonl").read_text().splitlines()
     assert stored["job_id"] in {json.loads(line)["job_id"] for line in lines}
