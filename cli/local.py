@@ -10,7 +10,7 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
@@ -50,6 +50,7 @@ class LocalPlatform:
         self._environ = dict(environ or {})
         self._lock: IO[str] | None = None
         self._restarts: list[float] = []
+        self._metrics: Sequence[int] = ()
 
     def start(self) -> None:
         """Starts and provisions the servers, then starts the roles. Raises CommandError or StartError."""
@@ -125,7 +126,9 @@ class LocalPlatform:
     def _choose_addresses(self) -> None:
         """The addresses of the roles, as overrides, so that every part agrees on them."""
         config = load_config(self._file, os.environ | self._environ)
-        ports = iter(free_ports(len(ROLES)))
+        free = free_ports(2 * len(ROLES))
+        ports = iter(free[: len(ROLES)])
+        self._metrics = self._metrics_ports(config.observability.metrics_port, free[len(ROLES) :])
         for role in ROLES:
             listen = getattr(config, role).listen
             if self._any_ports:
@@ -142,6 +145,12 @@ class LocalPlatform:
                 reached = "127.0.0.1" if host in {"0.0.0.0", "[::]", ""} else host  # noqa: S104  # compared, not bound
                 self._environ[f"FETCHBOX_GATEWAY_{role.upper()}"] = f"{reached}:{port}"
 
+    def _metrics_ports(self, first: int, free: Sequence[int]) -> Sequence[int]:
+        """One a role, since each is a process of its own; all 0 where metrics are off."""
+        if not first:
+            return [0] * len(ROLES)
+        return free if self._any_ports else range(first, first + len(ROLES))
+
     def _server_environ(self) -> dict[str, str]:
         return {
             "REDIS_ADDR": self.stack.valkey.addr,
@@ -151,10 +160,8 @@ class LocalPlatform:
         }
 
     def _start_roles(self) -> None:
-        metrics = self.config.observability.metrics_port
-        for number, role in enumerate(ROLES):
-            own = {"OBSERVABILITY_METRICS_PORT": str(metrics + number)} if metrics and not self._any_ports else {}
-            child = self._child(role, own)
+        for role, port in zip(ROLES, self._metrics, strict=True):
+            child = self._child(role, {"OBSERVABILITY_METRICS_PORT": str(port)})
             self.roles[role] = child
             child.launch()
         for child in self.roles.values():

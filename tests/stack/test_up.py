@@ -7,7 +7,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -20,12 +20,14 @@ from tests.stack.conftest import ENVIRON, CommandLine
 
 
 @contextmanager
-def running(line: CommandLine, *args: str, until: str) -> Iterator["subprocess.Popen[str]"]:
+def running(
+    line: CommandLine, *args: str, until: str, environ: Mapping[str, str] | None = None
+) -> Iterator["subprocess.Popen[str]"]:
     """A command in the background, once it has written a line that matches `until`; killed in the end if need be."""
     process = subprocess.Popen(
         line.argv(*args),
         cwd=line.directory,
-        env={**line.environment, **ENVIRON},
+        env={**line.environment, **ENVIRON, **(environ or {})},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -105,6 +107,13 @@ def test_up_starts_a_dead_role_again(cli: CommandLine) -> None:
             assert time.monotonic() < deadline, status
             time.sleep(0.05)
         assert json.loads(status.stdout)["worker_id"] != before
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 0
+
+
+def test_any_ports_are_also_those_of_the_metrics(cli: CommandLine) -> None:
+    metrics = {"OBSERVABILITY_METRICS_PORT": str(free_ports(1)[0])}
+    with running(cli, "up", "--any-ports", until="ready", environ=metrics) as process:
         process.send_signal(signal.SIGINT)
         assert process.wait(30) == 0
 
