@@ -4,11 +4,9 @@
 must be like is a matter of `rules`.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Any
-
-from google.protobuf.descriptor import Descriptor
 
 from fetchbox.ingest.v1.manifest_pb2 import Manifest, Resource
 from ingest_svc.strict_json import JsonError, Member, read_object, require_shallow, type_name
@@ -19,7 +17,9 @@ DOCUMENT = "document"
 
 _FREE = ("metadata", "attributes")
 _NOTHING: dict[str, Any] = {}
-_RESOURCE_KEYS = frozenset(Resource.DESCRIPTOR.fields_by_name)
+# Sets of their own: the mapping of a descriptor cannot be asked for a key with a lone surrogate.
+_MANIFEST_KEYS = dict.fromkeys(Manifest.DESCRIPTOR.fields_by_name).keys()
+_RESOURCE_KEYS = dict.fromkeys(Resource.DESCRIPTOR.fields_by_name).keys()
 _LONGEST_PATH = 200
 
 
@@ -36,7 +36,7 @@ class Draft:
 def read_members(found: Mapping[str, Member]) -> Draft:
     """The draft of a JSON document, by its members."""
     draft = Draft(Manifest())
-    _unknown_keys(found, Manifest.DESCRIPTOR, "", draft.faults)
+    _unknown_keys(found, _MANIFEST_KEYS, "", draft.faults)
     if "manifest_version" in found:
         version = _string(found["manifest_version"].value, "manifest_version", draft.faults)
         draft.manifest.manifest_version = version
@@ -119,7 +119,7 @@ def _resource(value: Any, path: str, faults: list[Violation]) -> Resource:
     if not isinstance(value, dict):
         faults.append(_wrong_type(path, "an object", value))
         return Resource()
-    _unknown_keys(value, Resource.DESCRIPTOR, f"{path}.", faults)
+    _unknown_keys(value, _RESOURCE_KEYS, f"{path}.", faults)
     return Resource(
         **{name: read(value[name], f"{path}.{name}", faults) for name, read in _READERS.items() if name in value}
     )
@@ -159,12 +159,12 @@ _READERS: dict[str, Callable[[Any, str, list[Violation]], Any]] = {
 }
 
 
-def _unknown_keys(found: Mapping[str, Any], shape: Descriptor, prefix: str, faults: list[Violation]) -> None:
-    known = ", ".join(shape.fields_by_name)
+def _unknown_keys(found: Iterable[str], known: Set[str], prefix: str, faults: list[Violation]) -> None:
+    names = ", ".join(known)
     faults.extend(
-        violation(f"{prefix}{key}", f"is no field; there are {known}", "json.unknown_key")
+        violation(f"{prefix}{key}", f"is no field; there are {names}", "json.unknown_key")
         for key in found
-        if key not in shape.fields_by_name
+        if key not in known
     )
 
 
