@@ -8,6 +8,7 @@ canonicalisation).
 
 import re
 from collections.abc import Collection, Iterable, Iterator
+from ipaddress import AddressValueError, IPv6Address
 
 from fetchbox.ingest.v1.manifest_pb2 import Resource
 from ingest_svc.manifest import Draft, violation
@@ -36,8 +37,8 @@ COMMON_URL = re.compile(r"https?://[A-Za-z0-9.-]+(?::[1-9][0-9]{0,3})?(?:[/?#][!
 _SCHEME = re.compile(r"https?://", re.IGNORECASE | re.ASCII)
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _AUTHORITY = re.compile(
-    r"(?:[^\s/?#@\\]*@)?"  # user and password
-    r"(?P<host>\[[0-9A-Fa-f:.]+(?:%25[^\s\]]+)?\]|[^\s/?#@:\[\]\\]*)"
+    r"(?:[^\s/?#@\\\[\]]*@)?"  # user and password
+    r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^\s/?#@:\[\]\\]*)"
     r"(?::(?P<port>[^\s/?#@\\]*))?"
 )
 
@@ -91,10 +92,20 @@ def _authority_fault(url: str, start: int) -> tuple[str, str] | None:
         return "has no readable host", "url.host"
     if not authority["host"]:
         return "has no host", "url.host"
+    if authority["host"].startswith("[") and not _is_ipv6(authority["host"][1:-1]):
+        return "has no readable host", "url.host"
     port = authority["port"]
     if port and not (port.isascii() and port.isdigit() and 1 <= int(port[:6]) <= 65535):
         return "has a port that is not 1 to 65535", "url.port"
     return None
+
+
+def _is_ipv6(text: str) -> bool:
+    try:
+        IPv6Address(text)
+    except AddressValueError:
+        return False
+    return True
 
 
 def _header_faults(names: Collection[str], path: str) -> Iterator[Violation]:

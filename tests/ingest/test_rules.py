@@ -2,7 +2,9 @@
 
 import json
 from collections.abc import Mapping
+from contextlib import nullcontext, suppress
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from hypothesis import given, settings
@@ -143,8 +145,9 @@ def test_url_check_and_the_rule_of_the_proto_never_speak_of_the_same_url(url: st
         assert fault is None or fault[1] == "url.control"
     elif fault is None:
         assert of_proto == []
-        authority = url.split("://", 1)[1]
-        assert authority[:1] not in {"", "/", "?", "#", ":", "@"}
+        with suppress(UnicodeError, ValueError) if not url.isascii() else nullcontext():
+            assert urlsplit(url).hostname
+            assert urlsplit(url).port != 0
 
 
 @given(st.lists(st.text(alphabet="abc", min_size=1, max_size=2), max_size=8))
