@@ -1,15 +1,15 @@
 """The connections of a process to Redis, and the one place where Redis errors become ours.
 
 Two pools: commands with the configured timeout, and blocking reads whose socket may stay silent for as long as they
-block. Writes are never retried inside the client, since a repeated XADD is a doubled entry; scripts are, since each
-of them tells what an earlier run has done.
+block. Writes are never retried inside the client, since a repeated XADD is a doubled entry; reads are, and scripts
+are, since each of them tells what an earlier run has done.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import redis
@@ -48,6 +48,16 @@ _STATES = (BusyLoadingError, ClusterDownError, MasterDownError, OutOfMemoryError
 """The same as exceptions: redis-py takes the word from the text of those that it knows."""
 _RETRY_PAUSE = 0.05
 
+_READS = frozenset(
+    {
+        "CONFIG GET", "EXISTS", "GET", "GETBIT", "HEXISTS", "HGET", "HGETALL", "HKEYS", "HLEN", "HMGET", "INFO", "LLEN",
+        "LRANGE", "MEMORY USAGE", "PING", "PTTL", "TIME", "TTL", "XINFO CONSUMERS", "XINFO GROUPS", "XINFO STREAM", "XLEN",
+        "XPENDING", "XRANGE", "XREVRANGE", "ZCARD", "ZCOUNT", "ZRANGE", "ZRANGEBYSCORE", "ZREVRANGE", "ZREVRANGEBYSCORE",
+        "ZSCORE",
+    }
+)  # fmt: skip
+"""Commands that change nothing, so that a lost reply may be asked for again."""
+
 Arg = str | bytes | int | float
 
 
@@ -65,34 +75,55 @@ def _translated(error: Exception, address: str) -> Exception:
     return error
 
 
+async def _repeated(run: Callable[[], Awaitable[Any]], address: str, retries: int) -> Any:
+    """Runs once, and again up to `retries` times while the error is one that may pass; errors are ours."""
+    for left in range(retries, -1, -1):
+        try:
+            return await run()
+        except (RedisError, OSError) as error:
+            translated = _translated(error, address)
+            if left == 0 or not isinstance(translated, FetchboxError):
+                raise translated from error
+        await asyncio.sleep(_RETRY_PAUSE * (retries - left + 1))
+    raise AssertionError("unreachable")  # pragma: no cover
+
+
 class _Pipeline(Pipeline):
-    """A pipeline whose errors are ours."""
+    """A pipeline whose errors are ours; one that only reads is repeated."""
 
     address = ""
+    retries = 0
 
     async def execute(self, raise_on_error: bool = True) -> list[Any]:
-        try:
-            return await super().execute(raise_on_error)
-        except (RedisError, OSError) as error:
-            raise _translated(error, self.address) from error
+        commands = list(self.command_stack)
+        reads = all(arguments[0] in _READS for arguments, _ in commands)
+
+        async def run() -> list[Any]:
+            self.command_stack = list(commands)
+            return await super(_Pipeline, self).execute(raise_on_error)
+
+        found: list[Any] = await _repeated(run, self.address, self.retries if reads else 0)
+        return found
 
 
 class Client(redis_asyncio.Redis):
-    """A client whose errors are ours."""
+    """A client whose errors are ours; reads are repeated, as a pooled connection may be stale."""
 
     address = ""
+    retries = 0
 
     async def execute_command(self, *args: Any, **options: Any) -> Any:
         """Runs one command; replies are bytes. Raises `UNAVAILABLE` for what may pass."""
-        try:
-            return await super().execute_command(*args, **options)  # type: ignore[no-untyped-call]  # untyped there
-        except (RedisError, OSError) as error:
-            raise _translated(error, self.address) from error
+
+        async def run() -> Any:
+            return await super(Client, self).execute_command(*args, **options)  # type: ignore[no-untyped-call]  # untyped there
+
+        return await _repeated(run, self.address, self.retries if args[0] in _READS else 0)
 
     def pipeline(self, transaction: bool = True, shard_hint: str | None = None) -> Pipeline:
         """A pipeline on a connection of the pool."""
         made = _Pipeline(self.connection_pool, self.response_callbacks, transaction, shard_hint)
-        made.address = self.address
+        made.address, made.retries = self.address, self.retries
         return made
 
 
@@ -105,6 +136,7 @@ class RedisClients:
         read = seconds(config.read_timeout)
         per_pool = max(1, config.pool_size_multiplier) * (os.cpu_count() or 1)
         self.commands = self._client(read, per_pool)
+        self.commands.retries = config.max_retries
         self.blocking = self._client(BLOCK_LIMIT + BLOCK_MARGIN, per_pool)
 
     @classmethod
