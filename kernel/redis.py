@@ -51,9 +51,9 @@ _RETRY_PAUSE = 0.05
 _READS = frozenset(
     {
         "CONFIG GET", "EXISTS", "GET", "GETBIT", "HEXISTS", "HGET", "HGETALL", "HKEYS", "HLEN", "HMGET", "INFO", "LLEN",
-        "LRANGE", "MEMORY USAGE", "PING", "PTTL", "TIME", "TTL", "XINFO CONSUMERS", "XINFO GROUPS", "XINFO STREAM", "XLEN",
-        "XPENDING", "XRANGE", "XREVRANGE", "ZCARD", "ZCOUNT", "ZRANGE", "ZRANGEBYSCORE", "ZREVRANGE", "ZREVRANGEBYSCORE",
-        "ZSCORE",
+        "LRANGE", "MEMORY USAGE", "PING", "PTTL", "TIME", "TTL", "XINFO CONSUMERS", "XINFO GROUPS", "XINFO STREAM",
+        "XLEN", "XPENDING", "XRANGE", "XREVRANGE", "ZCARD", "ZCOUNT", "ZRANGE", "ZRANGEBYSCORE", "ZREVRANGE",
+        "ZREVRANGEBYSCORE", "ZSCORE",
     }
 )  # fmt: skip
 """Commands that change nothing, so that a lost reply may be asked for again."""
