@@ -1,6 +1,7 @@
 """An embedded SeaweedFS: an S3-compatible store on loopback that keeps what it has acknowledged."""
 
 import json
+import os
 import secrets
 import sysconfig
 import urllib.error
@@ -11,6 +12,11 @@ from cli.embedded.ports import free_ports, is_free
 from cli.embedded.process import Child
 
 _PROBE_TIMEOUT = 2.0
+_ENVIRON = ("HOME", "PATH", "TMPDIR")  # weed reads options from any variable of their name: `S3`, `IP`, `DEBUG`
+    "HOME",
+    "PATH",
+    "TMPDIR",
+)  # weed takes options from any variable that is named like one: `S3`, `IP`, `DEBUG`
 _SERVERS = ("s3", "master", "volume", "filer", "admin")
 
 
@@ -23,7 +29,9 @@ class SeaweedFS:
         data.mkdir(parents=True, exist_ok=True)
         self._ports = self._load_ports(s3_port)
         self.access_key_id, self.secret_access_key = self._load_keys()
-        self._child = Child("seaweedfs", self._argv(), data / "seaweedfs.log", self.ready, directory=data)
+        environ = {name: os.environ[name] for name in _ENVIRON if name in os.environ}
+        log = data / "seaweedfs.log"
+        self._child = Child("seaweedfs", self._argv(), log, self.ready, environ=environ, directory=data)
 
     @property
     def endpoint(self) -> str:

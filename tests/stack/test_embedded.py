@@ -67,6 +67,18 @@ def test_seaweed_keeps_objects_keys_and_ports_through_kill9(tmp_path: Path, s3: 
         server.stop()
 
 
+def test_seaweed_takes_nothing_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("S3", "http://s3.internal")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "of-someone-else")
+    server = SeaweedFS(tmp_path)
+    try:
+        server.start()
+        environ = Path(f"/proc/{server.pid}/environ").read_bytes()
+        assert b"AWS_ACCESS_KEY_ID" not in environ
+    finally:
+        server.stop()
+
+
 def test_seaweed_listens_on_loopback_only(s3: SeaweedFS) -> None:
     listening = subprocess.run(["ss", "-ltnpH"], capture_output=True, text=True, check=True).stdout
     mine = [line.split()[3] for line in listening.splitlines() if f"pid={s3.pid}," in line]
