@@ -13,10 +13,6 @@ from cli.embedded.process import Child
 
 _PROBE_TIMEOUT = 2.0
 _ENVIRON = ("HOME", "PATH", "TMPDIR")  # weed reads options from any variable of their name: `S3`, `IP`, `DEBUG`
-    "HOME",
-    "PATH",
-    "TMPDIR",
-)  # weed takes options from any variable that is named like one: `S3`, `IP`, `DEBUG`
 _SERVERS = ("s3", "master", "volume", "filer", "admin")
 
 
