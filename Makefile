@@ -2,6 +2,8 @@
 SHELL := bash
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 UV := $(shell command -v uv || echo .uv/bin/uv)
+# The certificates of the machine, as pip trusts them: a company's proxy may have its own.
+export UV_SYSTEM_CERTS ?= $(if $(wildcard /etc/ssl/certs/*),true,false)
 PACKAGES := kernel ingest_svc worker_svc operator_svc gateway cli tools tests benchmarks examples
 
 .PHONY: help
@@ -9,7 +11,8 @@ help: ## Lists the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
 
 .venv/.ready: pyproject.toml uv.lock
-	@test -x "$$(command -v $(UV))" || { python3 -m venv .uv && .uv/bin/pip install --quiet uv; }
+	@test -x "$$(command -v $(UV))" || { python3 -m venv .uv && .uv/bin/pip install --quiet --disable-pip-version-check uv; }
+	@echo "installing into .venv; the first time this downloads about 160 MB"
 	@$(UV) sync --frozen --quiet
 	@touch $@
 
