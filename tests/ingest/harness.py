@@ -128,9 +128,10 @@ class Client:
         found = [DownloadTask.FromString(payload) for payload in await self.payloads(keys.TASKS)]
         return [task for task in found if job_id in {None, task.job_id}]
 
-    async def statuses(self, job_id: str) -> list[JobStatus]:
+    async def statuses(self, job_id: str | None = None) -> list[JobStatus]:
+        """Every status on `jobs.status`, of one job or of all."""
         found = [JobStatus.FromString(payload) for payload in await self.payloads(keys.STATUS)]
-        return [status for status in found if status.job_id == job_id]
+        return [status for status in found if job_id in {None, status.job_id}]
 
     async def logs(self, job_id: str) -> list[JobLog]:
         found = [JobLog.FromString(payload) for payload in await self.payloads(keys.LOGS)]

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 from typing import Any
 from uuid import UUID
 
@@ -14,6 +15,7 @@ from ingest_svc import tasks
 from ingest_svc.manifest import read_members
 from ingest_svc.strict_json import members
 from kernel import keys
+from kernel.config import defaults
 from kernel.ledger import Ledger
 from kernel.log import offsets
 from tests.ingest.bad_bodies import LIMIT, sized, zstd
@@ -33,6 +35,7 @@ ODD %= (METADATA, ATTRIBUTES)
 async def test_answer_names_the_job_and_its_stored_manifest(client: Client) -> None:
     answer = await client.submit()
 
+    assert client.config.object_store.bucket == defaults().object_store.bucket
     assert UUID(answer.job_id).version == 7
     assert answer.manifest_key == f"s3://fetchbox/manifests/default/{answer.job_id}/metadata.json"
     assert answer.resource_count == 2
@@ -70,7 +73,9 @@ async def test_record_is_queued_with_reference_count_and_times(client: Client) -
     assert [fields[b"type"] for _, fields in events] == [b"queued"]
 
 
-@pytest.mark.req("R000-4.01", "R000-4.02", "R001-1.50", "R001-1.27", "R001-1.31", "R001-1.32")
+@pytest.mark.req(
+    "R000-2.14", "R000-2.17", "R000-4.01", "R000-4.02", "R001-1.50", "R001-1.27", "R001-1.31", "R001-1.32"
+)
 async def test_tasks_are_on_the_stream_when_the_answer_comes(client: Client) -> None:
     client.config.job_types["default"].default_headers.update({"User-Agent": "FetchBox", "referer": "none"})
     document = {
@@ -106,18 +111,45 @@ async def test_tasks_are_on_the_stream_when_the_answer_comes(client: Client) -> 
     assert await client.resources.redis.commands.xlen(keys.stream(keys.TASKS, partition)) == 2
 
 
-@pytest.mark.req("R000-4.03", "R000-4.04")
-async def test_first_status_is_queued_and_comes_after_the_manifest_is_stored(client: Client) -> None:
-    answer = await client.submit()
+@pytest.mark.req("R000-2.17")
+@pytest.mark.parametrize("traceparent", [None, "none", f"00-{'0' * 32}-{'b2' * 8}-01"])
+async def test_trace_id_is_32_hex_digits_or_absent(client: Client, traceparent: str | None) -> None:
+    answer = await client.submit(headers={"traceparent": traceparent})
+
+    assert all(re.fullmatch(r"([0-9a-f]{32})?", task.trace_id) for task in await client.tasks(answer.job_id))
+    assert {task.trace_id for task in await client.tasks(answer.job_id)} != {"0" * 32}
+
+
+@pytest.mark.req("R000-2.14", "R000-4.03", "R000-4.04")
+async def test_first_status_is_queued_and_has_every_field_that_applies(client: Client) -> None:
+    answer = await client.submit(headers={"x-fetchbox-tenant": "t"})
 
     (status,) = await client.statuses(answer.job_id)
     assert status.state == JobState.JOB_STATE_QUEUED
     assert (status.resources_total, status.resources_completed, status.resources_failed) == (2, 0, 0)
-    assert (status.manifest_key, status.job_type) == (answer.manifest_key, "default")
-    assert status.revision >= 1
+    assert (status.manifest_key, status.job_type, status.tenant) == (answer.manifest_key, "default", "t")
+    assert min(status.revision, status.log_offset) >= 1
     stored = await client.resources.objects.head("fetchbox", f"manifests/default/{answer.job_id}/metadata.json")
     assert stored is not None
-    assert stored.modified_ms <= status.timestamp_ms + 1000
+    assert stored.modified_ms <= status.timestamp_ms + 1000, "the clock of the object store counts seconds"
+
+
+@pytest.mark.req("R000-1.16")
+async def test_ingest_consumes_none_of_the_streams(client: Client) -> None:
+    await client.submit()
+
+    redis = client.resources.redis.commands
+    groups = {
+        topic: {
+            group["name"]
+            async for stream in redis.scan_iter(match=f"{keys.NAMESPACE}{topic}:*", _type="stream")
+            for group in await redis.xinfo_groups(stream)
+        }
+        for topic in keys.TOPICS
+    }
+    assert groups[keys.TASKS] <= {b"workers"}
+    assert groups[keys.STATUS] | groups[keys.LOGS] <= {b"operators"}
+    assert groups[keys.DLQ] == set()
 
 
 @pytest.mark.req("R001-1.08")

@@ -97,6 +97,7 @@ async def test_death_before_the_outbox_leaves_nothing(
     async with Client.serving(quick, resources) as client:
         assert await client.jobs() == []
         assert await client.tasks() == []
+        assert await client.statuses() == []
         assert await client.outbox() == 0
         job_id = await claimed_job(resources)
         answer = await client.submit(DOCUMENT, HEADERS)

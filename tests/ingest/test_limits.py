@@ -98,7 +98,7 @@ async def test_large_stream_of_settled_work_is_not_full(config: Config, resource
 
 
 @pytest.mark.parametrize("name", ["metadata.json", "tasks.binpb"])
-@pytest.mark.req("R001-1.51")
+@pytest.mark.req("R000-4.04", "R001-1.51")
 async def test_no_answer_while_the_object_store_fails(config: Config, redis_server: str, name: str) -> None:
     headers = {"x-fetchbox-idempotency-key": "k"}
     async with FlakyS3(config.object_store.endpoint) as s3:
@@ -113,6 +113,7 @@ async def test_no_answer_while_the_object_store_fails(config: Config, redis_serv
             assert "unknown: submit again with the same idempotency key" in refusal.message
             assert await client.jobs() == []
             assert await client.tasks() == []
+            assert await client.statuses() == [], "no status before the manifest is stored"
             s3.faults = lambda method, target: None
             answer = await client.submit(headers=headers)
             assert await client.jobs() == [answer.job_id]

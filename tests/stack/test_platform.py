@@ -5,6 +5,7 @@ import json
 import signal
 import subprocess
 import time
+import urllib.request
 from collections.abc import Iterator
 from typing import Any
 
@@ -51,6 +52,21 @@ def test_a_watched_submit_with_a_failure_ends_with_1_and_names_it(failed_once: d
     assert [(letter["resource_id"], letter["failure_code"]) for letter in failed_once["failures"]] == [
         ("bad", "DOWNLOAD_HTTP_404")
     ]
+
+
+@pytest.mark.req("R001-1.67", "R001-2.13", "R001-2.14", "R001-2.15")
+def test_a_failure_appears_in_the_operator_api(
+    platform: LocalPlatform, web: SampleSite, failed_once: dict[str, Any]
+) -> None:
+    path = f"http://{platform.environ['FETCHBOX_GATEWAY_LISTEN']}/operators/jobs/{failed_once['job_id']}"
+    with urllib.request.urlopen(path) as answer:
+        job = json.load(answer)
+    assert (job["status"], job["resource_total"], job["resource_completed"]) == ("partial", 2, 1)
+    assert job["last_error"]["code"] == "HTTP_404"
+    assert "404" in job["last_error"]["message"]
+    with urllib.request.urlopen(f"{path}/logs") as answer:
+        lines = [json.loads(line) for line in answer.read().splitlines()]
+    assert "DOWNLOAD_HTTP_404" in {line["fields"].get("code") for line in lines if line["resource_id"] == "bad"}
 
 
 @pytest.mark.parametrize("way", ["--rest", "--grpc"])
