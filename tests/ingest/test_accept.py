@@ -73,9 +73,7 @@ async def test_record_is_queued_with_reference_count_and_times(client: Client) -
     assert [fields[b"type"] for _, fields in events] == [b"queued"]
 
 
-@pytest.mark.req(
-    "R000-2.14", "R000-2.17", "R000-4.01", "R000-4.02", "R001-1.50", "R001-1.27", "R001-1.31", "R001-1.32"
-)
+@pytest.mark.req("R000-2.14", "R000-2.17", "R000-4.01", "R000-4.02", "R001-1.50", "R001-1.27", "R001-1.31", "R001-1.32")
 async def test_tasks_are_on_the_stream_when_the_answer_comes(client: Client) -> None:
     client.config.job_types["default"].default_headers.update({"User-Agent": "FetchBox", "referer": "none"})
     document = {
