@@ -15,7 +15,7 @@ from worker_svc.fetch import Fetcher, policy_of
 class Attempt:
     """One attempt: the `TaskContext` that `kernel.handlers` promises, and the log lines it collects."""
 
-    __slots__ = ("_clock", "_config", "_fetcher", "_objects", "_task", "attempt", "logs")
+    __slots__ = ("_clock", "_config", "_fetcher", "_objects", "_task", "attempt", "logs", "provenance")
 
     def __init__(
         self, task: DownloadTask, attempt: int, config: Config, fetcher: Fetcher, objects: ObjectStore, clock: Clock
@@ -23,6 +23,7 @@ class Attempt:
         """`attempt` counts the attempts before this one."""
         self.attempt = attempt
         self.logs: list[JobLog] = []
+        self.provenance: dict[str, str] = {}
         self._task = task
         self._config = config
         self._fetcher = fetcher
@@ -32,6 +33,7 @@ class Attempt:
     async def fetch(self, task: DownloadTask) -> StoredObject:
         """Downloads the task's URL to where its object belongs; raises `FetchFailure`."""
         fetched = await self._fetcher.fetch(task, policy_of(self._config, task))
+        self.provenance = fetched.provenance()
         return StoredObject(
             key=s3_uri(fetched.bucket, fetched.key),
             size=fetched.size,

@@ -145,6 +145,7 @@ def _stored(claim: Claim, attempt: Attempt, stored: StoredObject) -> Success:
         "final_url": stored.final_url,
         "http_status": str(stored.http_status),
         "attempt": str(attempts),
+        **attempt.provenance,
     }
     line = attempt.line(LOG_LEVEL_INFO, "stored", fields)
     return Success(stored_line(task, attempts, stored), (*attempt.logs, line))

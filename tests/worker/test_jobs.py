@@ -57,7 +57,10 @@ async def test_a_job_is_stored_recorded_and_told(
     assert (last.state, last.resources_completed, last.resources_total) == (JobState.JOB_STATE_COMPLETED, 3, 3)
     logs = await all_of(topics.logs)
     assert {line.resource_id for line in logs} == {"one", "big", "r", ""}
-    assert next(line for line in logs if line.resource_id == "one").fields["sha256"] == site.sha256("/images/1.png")
+    by_id = {line.resource_id: line.fields for line in logs}
+    assert by_id["one"]["sha256"] == site.sha256("/images/1.png")
+    assert by_id["r"]["hops"] == site.url("/redirect")
+    assert {by_id[name]["address"] for name in urls} == {"127.0.0.1"}
 
 
 @pytest.mark.req("R000-4.06", "R000-4.09", "R001-1.68", "R001-1.69")

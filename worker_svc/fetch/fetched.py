@@ -34,3 +34,16 @@ class Fetched:
     """On which bytes the checksum hint matched: `wire`, `decoded`, or empty without a hint."""
     flags: tuple[str, ...] = ()
     """Oddities that did not fail it: `empty`, `partial`, `resumed`, `coding_unknown`, `coding_mismatch`, …"""
+
+    def provenance(self) -> dict[str, str]:
+        """What else is known of where the bytes came from, for the log of the job; empty facts are left out."""
+        facts = {
+            "address": self.address,
+            "proxy": self.proxy,
+            "coding": self.coding,
+            "checksum": self.checksum,
+            "length_known": "" if self.length_known else "false",
+            "hops": " ".join(self.hops),
+            "flags": " ".join(self.flags),
+        }
+        return {name: fact for name, fact in facts.items() if fact}

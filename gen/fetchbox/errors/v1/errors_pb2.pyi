@@ -155,7 +155,9 @@ class _FailureCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FailureCo
     FAILURE_CODE_DOWNLOAD_PROXY: _FailureCode.ValueType  # 24
     """Every proxy of the pools failed; the origin was not reached."""
     FAILURE_CODE_DOWNLOAD_CIRCUIT_OPEN: _FailureCode.ValueType  # 25
-    """The circuit of the target host is open; costs no attempt."""
+    """The target host is left alone for now: its circuit is open, it asked for a pause (`Retry-After`), or it has no free
+    place; costs no attempt.
+    """
     FAILURE_CODE_DOWNLOAD_CHECKSUM_MISMATCH: _FailureCode.ValueType  # 26
     """The content differs from `checksum_hint`; the message names both digests."""
     FAILURE_CODE_UPLOAD_FAILED: _FailureCode.ValueType  # 40
@@ -251,7 +253,9 @@ FAILURE_CODE_DOWNLOAD_TLS: FailureCode.ValueType  # 23
 FAILURE_CODE_DOWNLOAD_PROXY: FailureCode.ValueType  # 24
 """Every proxy of the pools failed; the origin was not reached."""
 FAILURE_CODE_DOWNLOAD_CIRCUIT_OPEN: FailureCode.ValueType  # 25
-"""The circuit of the target host is open; costs no attempt."""
+"""The target host is left alone for now: its circuit is open, it asked for a pause (`Retry-After`), or it has no free
+place; costs no attempt.
+"""
 FAILURE_CODE_DOWNLOAD_CHECKSUM_MISMATCH: FailureCode.ValueType  # 26
 """The content differs from `checksum_hint`; the message names both digests."""
 FAILURE_CODE_UPLOAD_FAILED: FailureCode.ValueType  # 40
