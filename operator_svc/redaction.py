@@ -16,6 +16,8 @@ _SECRET_WORDS = re.compile(
     re.IGNORECASE,
 )
 _SECRET_PARAMETERS = re.compile(r"(^|[-_.])(key|policy|code|session|sid)($|[-_.])", re.IGNORECASE)
+_WITHIN = re.compile(r"//[^/?#]*@|[?&#;]([^=&?#;]+)=")
+"""What may give a credential away in a URL that is itself a parameter: its user information, or a parameter's name."""
 _URL = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://[^\s\"'<>]+")
 _HEADER = re.compile(r"\b((?:proxy-)?authorization|(?:set-)?cookie)(\"?'?\s*[:=]\s*)[^\r\n]+", re.IGNORECASE)
 _BEARER = re.compile(r"\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{8,}", re.IGNORECASE)
@@ -54,8 +56,14 @@ def _query(query: str) -> str:
 
 
 def _pair(pair: str) -> str:
-    name, equals, _ = pair.partition("=")
-    return f"{name}={HIDDEN}" if equals and is_secret_parameter(unquote_plus(name)) else pair
+    name, equals, value = pair.partition("=")
+    hidden = equals and (is_secret_parameter(unquote_plus(name)) or _carries_secret(unquote_plus(value)))
+    return f"{name}={HIDDEN}" if hidden else pair
+
+
+def _carries_secret(value: str) -> bool:
+    """Whether the value of a parameter is a URL (a redirect's target, say) with a credential of its own."""
+    return any(found[1] is None or is_secret_parameter(unquote_plus(found[1])) for found in _WITHIN.finditer(value))
 
 
 def text(line: str) -> str:

@@ -42,6 +42,23 @@ def test_user_information_and_encoded_names_are_hidden():
 
 
 @pytest.mark.parametrize(
+    "target",
+    [
+        f"http://u:{SECRET}@h/", f"http://h/?sig={SECRET}", f"http%3A%2F%2Fu%3A{SECRET}%40h", f"//u:{SECRET}@h",
+        f"http%3a%2f%2fh%2f%3fa%3d1%26token%3d{SECRET}", f"/login?next=1;password={SECRET}",
+    ],
+)  # fmt: skip
+def test_secrets_in_a_url_that_is_a_parameter_are_hidden(target):
+    assert redaction.url(f"http://h/?to={target}") == "http://h/?to=REDACTED"
+    assert SECRET not in redaction.text(f"at http://h/?a=1&to={target}: refused")
+
+
+def test_a_harmless_url_as_a_parameter_is_shown():
+    url = "http://h/?to=http://other/x?page=2&mail=a@b"
+    assert redaction.url(url) == url
+
+
+@pytest.mark.parametrize(
     "line",
     [
         f"Authorization: Bearer {SECRET}", f"sent authorization={SECRET}", f'"Cookie": "a={SECRET}"',
