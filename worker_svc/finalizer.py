@@ -170,7 +170,8 @@ class Finalizer:
         """The job needs no end any more: it was canceled, or its finalizer died between the end and the telling."""
         record = await self._ledger.get(job_id)
         if record is not None and record.status == "canceled":
-            await self._conclude(record)
+            ending = await self._conclude(record)
+            await self._ledger.end_final(job_id, self._worker_id, 0, ending.results_key, forget=False)
         await self._told(job_id)
 
     async def _told(self, job_id: str) -> None:

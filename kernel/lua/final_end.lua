@@ -1,11 +1,15 @@
 #!lua flags=allow-oom
--- final_end: ends a job whose finalization was this worker's
+-- final_end: ends a job whose finalization was this worker's; a canceled one only gets its results
 -- KEYS job, events, bits, resources, results
 -- ARGV worker, generation, step, results_key, error
 -- returns {1, status, updated ms} this call ended it | {0, status that stands, updated ms}; status `fenced`: another holds it, `gone`: no record
 local h = redis.call('HMGET', KEYS[1], 'status', 'fin', 'fin_gen', 'resource_completed', 'resource_failed',
   'resource_total', 'rev', 'updated_ts')
 if not h[1] then return {0, 'gone', 0} end
+if h[1] == 'canceled' then
+  if ARGV[4] ~= '' then redis.call('HSET', KEYS[1], 'results', ARGV[4]) end
+  redis.call('UNLINK', KEYS[5])
+end
 if h[1] ~= 'running' and h[1] ~= 'queued' then return {0, h[1], tonumber(h[8])} end
 if h[2] ~= ARGV[1] or h[3] ~= ARGV[2] then return {0, 'fenced', tonumber(h[8])} end
 local t = redis.call('TIME')

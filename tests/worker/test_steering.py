@@ -141,9 +141,10 @@ async def test_a_running_task_of_a_canceled_job_stops_within_two_seconds(
     lines = {line["resource_id"]: line for line in await jobs.results(job_id, "computed")}
     assert (lines["hangs"]["state"], lines["hangs"]["error_code"]) == ("canceled", "SYSTEM_CANCELED")
     assert lines["done"]["state"] == "stored"
-    record = await jobs.ledger.get(job_id)
-    assert record is not None
+    record = await jobs.until(job_id, lambda record: bool(record.results_key), 5)
     assert (record.status, record.error_code) == ("canceled", "SYSTEM_CANCELED")
+    assert record.results_key.endswith(f"{job_id}/results.jsonl")
+    assert await jobs.ledger.results(job_id) == []
     await eventually(lambda: _nothing_pending(jobs, worker_config), 5)
 
 
