@@ -289,7 +289,7 @@ async def test_progress_of_a_long_job_is_told_in_steps(box: Rig) -> None:
     events = await box.events(job_id)
     assert events.count("progress") == 19
     assert events[-1] == "done"
-    assert await box.ledger.size(job_id) < 4500
+    assert await box.ledger.size(job_id) < 8000  # 4.3 KB in Valkey 9, 7.2 KB in Redis 7
 
 
 async def test_settlements_gather_without_a_timer(box: Rig) -> None:

@@ -43,7 +43,7 @@ async def test_accept_writes_the_record_and_its_first_event_once(box: Rig) -> No
 async def test_a_record_is_small(box: Rig) -> None:
     record = JobRecord(job_id=ids.uuid7(), job_type="default", resource_total=1)
     await box.ledger.accept(record)
-    assert await box.ledger.size(record.job_id) < 800
+    assert await box.ledger.size(record.job_id) < 1200  # 0.8 KB in Valkey 9, 1.1 KB in Redis 7
     assert await box.redis.execute_command("OBJECT", "ENCODING", keys.job(record.job_id)) == b"listpack"
 
 
