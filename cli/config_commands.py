@@ -10,7 +10,7 @@ from google.protobuf.json_format import MessageToDict
 
 from cli.command import command, group
 from cli.output import out
-from cli.settings import settings
+from cli.settings import config_problem, settings
 from fetchbox.config.v1.config_pb2 import Config
 
 app = group("Check a configuration, and show what holds with its defaults and the environment.")
@@ -20,11 +20,22 @@ _REDACTED = "(redacted)"
 
 @command(app)
 def check(context: typer.Context, file: File = None) -> None:
-    """Say whether a configuration can be used. Exits with 2 and names every wrong key when it cannot.
+    """Say whether a configuration can be used, its handlers too. Exits with 2 and names every wrong key if it cannot.
 
     `fetchbox config check fetchbox.toml`
     """
-    config = settings(context).load(file)
+    from kernel.config import ConfigError  # noqa: PLC0415  # 0.3 s that most commands need not pay
+    from kernel.handlers import HandlerRegistry  # noqa: PLC0415
+
+    options = settings(context)
+    path = file or options.config
+    config = options.load(file)
+    try:
+        HandlerRegistry(config)
+    except ConfigError as error:
+        raise config_problem(error, str(path) if path is not None else "the environment") from error
+    if path is not None and not path.exists():
+        out.note(f"there is no {path}: the defaults hold", "yellow")
     if out.json:
         out.document({"valid": True, "job_types": sorted(config.job_types)})
     else:

@@ -73,7 +73,10 @@ class CommandError(Exception):
         console = stderr()
         title = Text.assemble(("error", "bold red"), ": ", (f"{self.reason}: " if self.reason else "", "bold"))
         console.print(title + Text(self.message), soft_wrap=True)
-        if self.violations and console.is_terminal:
+        told = len(self.violations) == 1 and self.message.endswith(": ".join(self.violations[0]))
+        if told:
+            pass  # the title says it all
+        elif self.violations and console.is_terminal:
             table = Table("where", "what", header_style="bold")
             for where, what in self.violations:
                 table.add_row(Text(where, overflow="fold"), Text(what, overflow="fold"))

@@ -39,7 +39,10 @@ def up(
     from cli.embedded.process import StartError  # noqa: PLC0415  # 0.2 s that other commands need not pay
     from cli.local import LocalPlatform  # noqa: PLC0415
 
-    platform = LocalPlatform(data, config or settings(context).config, any_ports=any_ports)
+    path = config or settings(context).config
+    if path is not None and not path.exists():
+        out.note(f"there is no {path}: the defaults hold", "yellow")
+    platform = LocalPlatform(data, path, any_ports=any_ports)
     ending = _Ending(platform)
     try:
         out.note("starting …", "dim")

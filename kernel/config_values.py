@@ -2,7 +2,8 @@
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from google.protobuf.descriptor import FieldDescriptor
@@ -42,18 +43,40 @@ def apply(message: Message, values: Mapping[str, Any], *, prefix: str = "", from
     """Sets fields of the message from a table, in place.
 
     Maps are merged by key and messages by field; lists are replaced. `from_text` takes numbers, booleans and
-    comma-separated lists as text, as the environment gives them. Raises `ConfigError`.
+    comma-separated lists as text, as the environment gives them. Raises `ConfigError` with every broken key.
     """
+    broken = _Broken()
     for name, value in values.items():
         key = f"{prefix}{name}"
         field: FieldDescriptor | None = message.DESCRIPTOR.fields_by_name.get(str(name))  # type: ignore[assignment]  # upb and Python descriptors are one
-        if field is None:
-            known = ", ".join(sorted(message.DESCRIPTOR.fields_by_name))
-            raise ConfigError(key, f"is not a known key; known here: {known}")
-        try:
+        with broken.noted(key):
+            if field is None:
+                known = ", ".join(sorted(message.DESCRIPTOR.fields_by_name))
+                raise ValueError(f"is not a known key; known here: {known}")
             _set(message, field, value, key, from_text)
+    broken.end()
+
+
+class _Broken:
+    """Notes every broken key of a table, so that one look at the error is enough to mend them all."""
+
+    def __init__(self) -> None:
+        self._rules: list[tuple[str, str]] = []
+
+    @contextmanager
+    def noted(self, key: str) -> Iterator[None]:
+        """Goes on after an error inside, and notes it under the key, or under its own keys where it has some."""
+        try:
+            yield
+        except ConfigError as error:
+            self._rules += [(error.key, error.rule), *error.more]
         except (TypeError, ValueError) as error:
-            raise ConfigError(key, str(error)) from error
+            self._rules.append((key, str(error)))
+
+    def end(self) -> None:
+        """Raises `ConfigError` when something was noted."""
+        if self._rules:
+            raise ConfigError(*self._rules[0], more=tuple(self._rules[1:]))
 
 
 def _set(message: Message, field: FieldDescriptor, value: Any, key: str, from_text: bool) -> None:
@@ -76,13 +99,16 @@ def _set(message: Message, field: FieldDescriptor, value: Any, key: str, from_te
 
 
 def _set_map(target: Any, field: FieldDescriptor, table: Mapping[str, Any], key: str, from_text: bool) -> None:
+    broken = _Broken()
     for name, value in table.items():
-        if field.message_type is None:
-            target[name] = _scalar(field, value, from_text)
-        elif field.message_type.full_name == Duration.DESCRIPTOR.full_name:
-            target[name].CopyFrom(_duration(value))
-        else:
-            apply(target[name], _table(value), prefix=f"{key}.{name}.", from_text=from_text)
+        with broken.noted(key):
+            if field.message_type is None:
+                target[name] = _scalar(field, value, from_text)
+            elif field.message_type.full_name == Duration.DESCRIPTOR.full_name:
+                target[name].CopyFrom(_duration(value))
+            else:
+                apply(target[name], _table(value), prefix=f"{key}.{name}.", from_text=from_text)
+    broken.end()
 
 
 def _scalar(field: FieldDescriptor, value: Any, from_text: bool) -> Any:

@@ -62,4 +62,5 @@ def _construct(name: str, job_type: JobType) -> JobHandler:
     try:
         return resolve(path)(options)
     except Exception as error:
-        raise ConfigError(f"job_types.{name}.handler", f"{path!r} cannot be used: {describe(error)}") from error
+        where = "; is its directory on PYTHONPATH?" if isinstance(error, ModuleNotFoundError) else ""
+        raise ConfigError(f"job_types.{name}.handler", f"{path!r} cannot be used: {describe(error)}{where}") from error
