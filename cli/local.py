@@ -173,7 +173,9 @@ class LocalPlatform:
             argv.append(f"--config={self._file.absolute()}")
         listen = self._environ[f"FETCHBOX_{role.upper()}_LISTEN"]
         log = self.data / "logs" / f"{role}.log"
-        return Child(role, argv, log, lambda: _answers(listen), environ={**os.environ, **self._environ, **own})
+        prompt = {"PYTHONUNBUFFERED": "1"}  # what a handler prints is in the log at once
+        environ = {**os.environ, **prompt, **self._environ, **own}
+        return Child(role, argv, log, lambda: _answers(listen), environ=environ)
 
     def _announce(self) -> None:
         """Tells the commands that run beside this process where everything is."""

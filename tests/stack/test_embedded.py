@@ -26,6 +26,7 @@ def test_valkey_keeps_acknowledged_writes_through_kill9(tmp_path: Path) -> None:
         assert server.inline("SET kept 1") == b"+OK\r\n"
         server.kill9()
         assert not server.running
+        assert Valkey(tmp_path).port == server.port, "as direct producers know it"
         server.restart()
         assert server.inline("GET kept") == b"$1\r\n1\r\n"
     finally:
