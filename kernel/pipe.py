@@ -22,8 +22,8 @@ from fetchbox.errors.v1 import errors_pb2
 from kernel.config import seconds
 from kernel.errors import FetchboxError, unavailable
 
-Command = tuple[Any, ...]
-"""Strings, bytes, integers and floats."""
+Command = tuple[Any, ...] | bytes
+"""Strings, bytes, integers and floats; or all of it, packed already."""
 
 
 class PipeLost(FetchboxError):  # noqa: N818  # a state of the pipe, not a fault of the caller
@@ -120,7 +120,7 @@ class Pipe(asyncio.Protocol):
             return future
         pack = hiredis.pack_command
         self._waiting.append(_Batch(len(commands), future, self._loop.time() + (patience or self._patience)))
-        self._transport.write(b"".join([pack(command) for command in commands]))
+        self._transport.write(b"".join([c if isinstance(c, bytes) else pack(c) for c in commands]))
         if self._watch is None:
             self._watch = self._loop.call_at(self._waiting[0].deadline, self._check)
         return future

@@ -60,7 +60,7 @@ TRIM = Script("trim", ("lane", "cursors"), ("keep_ms", "export", "max_len"))
 START = Script(
     "start",
     _JOB,
-    ("worker", "create", "step", "job_type", "tenant", "total", "finalizes", "manifest_key", "trace_id"),
+    ("worker", "step", "finalizes", "create"),
     ("index", "resource_id", "token"),
 )
 SETTLE = Script(

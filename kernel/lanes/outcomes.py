@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,7 +10,7 @@ from fetchbox.jobs.jobs_pb2 import LogLevel
 from kernel.lanes.entry import Entry
 from kernel.lanes.item import Item
 from kernel.lanes.link import is_error
-from kernel.lanes.publications import Flush, Publisher, Snapshot, dead_letter, log_line
+from kernel.lanes.publications import Flush, Publisher, Snapshot, completed_line, dead_letter, log_line
 from kernel.lanes.types import Claim
 from kernel.ledger.record import error_json, error_of
 from kernel.telemetry import metrics
@@ -23,12 +24,19 @@ class Outcomes:
     def __init__(self, publisher: Publisher, consumer: str) -> None:
         self._publisher = publisher
         self._consumer = consumer
-        self._tasks = {
-            name: metrics.TASKS.labels(outcome=name)
-            for name in ("completed", "failed", "retrying", "settled", "fenced", "absorbed")
-        }
 
-    def settled(self, flush: Flush, items: Sequence[Item], reply: Any) -> None:
+    def recorded(self, groups: Sequence[Sequence[Item]], replies: Sequence[Any]) -> Flush:
+        """What the settlements of some jobs make known, of each job by the reply to its items."""
+        flush = Flush()
+        for items, reply in zip(groups, replies, strict=True):
+            self._settled(flush, items, reply)
+        for outcome, count in Counter([outcome for _, outcome, _ in flush.told]).items():
+            metrics.TASKS.labels(outcome=outcome).inc(count)
+        for (kind, status), count in Counter(flush.jobs_ended).items():
+            metrics.JOBS_ENDED.labels(job_type=metrics.job_type(kind), status=status).inc(count)
+        return flush
+
+    def _settled(self, flush: Flush, items: Sequence[Item], reply: Any) -> None:
         """The outcomes of one job's items."""
         if is_error(reply):
             self._refused(flush, items, str(reply))
@@ -45,7 +53,7 @@ class Outcomes:
         if any(verdict not in {b"x", b"r"} for verdict in verdicts) or (b"r" in verdicts and job.total == 0):
             self._publisher.status(flush, job)
         if job.ended and b"n" in verdicts:
-            metrics.JOBS_ENDED.labels(job_type=metrics.job_type(job.job_type), status=job.status).inc()
+            flush.jobs_ended.append((job.job_type, job.status))
 
     def repeated(self, flush: Flush, job: Snapshot, entries: Sequence[tuple[Entry, Any]]) -> None:
         """Entries that were delivered although they are settled: what was published may be lost, so again."""
@@ -66,7 +74,7 @@ class Outcomes:
         """Entries of jobs whose record is gone."""
         for entry in entries:
             self._forget(flush, entry)
-        self._tasks["absorbed"].inc(len(entries))
+        metrics.TASKS.labels(outcome="absorbed").inc(len(entries))
 
     def _one(self, flush: Flush, job: Snapshot, item: Item, verdict: bytes) -> None:
         if verdict == b"n":
@@ -93,11 +101,11 @@ class Outcomes:
         if item.logs:
             self._own_logs(flush, job, item)
         else:
-            fields = {"attempt": str(item.verdict.attempts)}
             if completed:
-                line = log_line(task, _INFO, "completed", job.updated_ms, fields)
+                line = completed_line(task, job.updated_ms, item.verdict.attempts)
             else:
-                line = log_line(task, _ERROR, item.message, job.updated_ms, {**fields, "code": item.code})
+                fields = {"attempt": str(item.verdict.attempts), "code": item.code}
+                line = log_line(task, _ERROR, item.message, job.updated_ms, fields)
             self._publisher.log(flush, task.job_id, line)
         if not completed:
             self._publisher.letter(flush, task.job_id, dead_letter(task, item.verdict.error, job.updated_ms))
@@ -152,5 +160,4 @@ class Outcomes:
         flush.acknowledged[self._publisher.lanes[entry.partition]].append(entry.id)
 
     def _tell(self, flush: Flush, item: Item, outcome: str, *, final_due: bool = False) -> None:
-        self._tasks[outcome].inc()
         flush.told.append((item, outcome, final_due))

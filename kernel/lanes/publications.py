@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import orjson
 
@@ -67,35 +68,48 @@ class Snapshot:
 
     def message(self) -> bytes:
         """The entry of `jobs.status`."""
-        code, text = error_of(self.error) if self.error else ("", "")
-        return JobStatus(
+        own = JobStatus(
             job_id=self.job_id,
-            job_type=self.job_type,
-            state=job_state(self.status),
             resources_total=self.total,
             resources_completed=self.completed,
-            resources_failed=self.failed,
             manifest_key=self.manifest_key,
-            tenant=self.tenant,
-            last_error_code=code,
-            last_error_message=text,
             log_offset=self.log_offset,
             timestamp_ms=self.updated_ms,
             revision=self.revision,
-        ).SerializeToString()
+        )
+        if self.failed or self.error:
+            own.resources_failed = self.failed
+            own.last_error_code, own.last_error_message = error_of(self.error)
+        return _common_status(self.job_type, self.tenant, self.status) + own.SerializeToString()
+
+
+@lru_cache(256)
+def _common_status(job_type: str, tenant: str, status: str) -> bytes:
+    """What many jobs have in common: serialized messages one behind the other are one message."""
+    return JobStatus(job_type=job_type, tenant=tenant, state=job_state(status)).SerializeToString()
 
 
 def log_line(task: DownloadTask, level: LogLevel.ValueType, text: str, at_ms: int, fields: dict[str, str]) -> bytes:
     """One entry of `jobs.logs`."""
-    return JobLog(
-        job_id=task.job_id,
-        resource_id=task.resource_id,
-        level=level,
-        message=text,
-        fields=fields,
-        timestamp_ms=at_ms,
-        trace_id=task.trace_id,
-    ).SerializeToString()
+    return JobLog(level=level, message=text, fields=fields).SerializeToString() + _line_of(task, at_ms)
+
+
+def completed_line(task: DownloadTask, at_ms: int, attempt: int) -> bytes:
+    """The entry of `jobs.logs` for a stored resource that has none of its own."""
+    return _completed(attempt) + _line_of(task, at_ms)
+
+
+@lru_cache(64)
+def _completed(attempt: int) -> bytes:
+    line = JobLog(level=LogLevel.LOG_LEVEL_INFO, message="completed", fields={"attempt": str(attempt)})
+    return line.SerializeToString()
+
+
+def _line_of(task: DownloadTask, at_ms: int) -> bytes:
+    line = JobLog(job_id=task.job_id, resource_id=task.resource_id, timestamp_ms=at_ms)
+    if task.trace_id:
+        line.trace_id = task.trace_id
+    return line.SerializeToString()
 
 
 def dead_letter(task: DownloadTask, error: bytes, at_ms: int) -> bytes:
@@ -130,6 +144,8 @@ class Flush:
     finals: dict[str, list[str | int]] = field(default_factory=lambda: defaultdict(list))
     parked: dict[str, list[str | int]] = field(default_factory=lambda: defaultdict(list))
     acknowledged: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    jobs_ended: list[tuple[str, str]] = field(default_factory=list)
+    """Type and status of each job that ended, for the counters."""
     told: list[tuple[Item, str, bool]] = field(default_factory=list)
     """What the workers are told once the publications are in Redis."""
 

@@ -12,13 +12,14 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from kernel import keys, scripts
+from kernel import scripts
 from kernel.clock import Clock
+from kernel.lanes.calls import JobCall
 from kernel.lanes.item import Item
-from kernel.lanes.link import Link, command, is_error, lacks_group
+from kernel.lanes.link import Link, is_error, lacks_group
 from kernel.lanes.outcomes import Outcomes
 from kernel.lanes.publications import Flush
-from kernel.ledger.base import job_keys
+from kernel.ledger.base import settle_keys
 from kernel.pipe import Command, PipeLost
 from kernel.telemetry.logs import get_logger
 
@@ -44,6 +45,7 @@ class Settler:
         self._outcomes = outcomes
         self._clock = clock
         self._finalizes = finalizes
+        self._calls = [JobCall(scripts.SETTLE, settle_keys, (final, "worker.settle")) for final in ("0", "1")]
         self._valid = valid
         self._gathered: list[Item] = []
         self._settling: list[Item] = []
@@ -123,7 +125,7 @@ class Settler:
                 item.done(outcome, final_due=final_due)
         if groups:
             self._settling = []
-            self._ready = [self._recorded(groups, replies[publications:])]
+            self._ready = [self._outcomes.recorded(groups, replies[publications:])]
 
     def _to_settle(self) -> list[list[Item]]:
         """The next settlements by job; those whose lease has lapsed are fenced here and never sent."""
@@ -141,26 +143,12 @@ class Settler:
         return list(jobs.values())
 
     def _settle(self, items: list[Item]) -> Command:
-        task = items[0].claim.task
-        args: list[Any] = ["1" if self._finalizes(task.job_type) else "0", "worker.settle"]
+        args: list[Any] = []
         for item in items:
-            verdict = item.verdict
-            task = item.claim.task
-            args += (
-                task.resource_index,
-                task.resource_id,
-                item.claim.token,
-                verdict.kind,
-                verdict.error,
-                verdict.detail,
-            )
-        return command(scripts.SETTLE, [*job_keys(task.job_id), keys.job_results(task.job_id)], args)
-
-    def _recorded(self, groups: list[list[Item]], replies: list[Any]) -> Flush:
-        flush = Flush()
-        for items, reply in zip(groups, replies, strict=True):
-            self._outcomes.settled(flush, items, reply)
-        return flush
+            claim, verdict = item.claim, item.verdict
+            task = claim.task
+            args += (task.resource_index, task.resource_id, claim.token, verdict.kind, verdict.error, verdict.detail)
+        return self._calls[self._finalizes(task.job_type)].pack(task.job_id, args)
 
     def _check(self, replies: list[Any]) -> None:
         """A publication that Redis refuses is tried until it does not: nothing is acknowledged before."""

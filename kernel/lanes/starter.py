@@ -9,13 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import orjson
+
 from fetchbox.config.v1 import config_pb2
 from fetchbox.jobs.jobs_pb2 import DeadLetterTask, DownloadTask
 from kernel import keys, scripts
 from kernel.config import millis
+from kernel.lanes.calls import JobCall
 from kernel.lanes.entry import Entry, token
 from kernel.lanes.item import Item
-from kernel.lanes.link import Link, command, is_error
+from kernel.lanes.link import Link, is_error
 from kernel.lanes.outcomes import Outcomes
 from kernel.lanes.publications import Flush, Publisher, Snapshot
 from kernel.lanes.retry import Verdict
@@ -41,11 +44,11 @@ class Starter:
         finalizes: Callable[[str], bool],
     ) -> None:
         self._link = link
-        self._worker = worker
         self._publisher = publisher
         self._outcomes = outcomes
         self._settler = settler
         self._finalizes = finalizes
+        self._calls = [JobCall(scripts.START, job_keys, (worker, "worker.claim", final)) for final in ("0", "1")]
         self._crash_limit = config.worker.crash_limit
         self._keep_ms = millis(config.streams.tasks.retention)
 
@@ -74,23 +77,13 @@ class Starter:
         return claims
 
     def _command(self, group: Sequence[Entry]) -> Command:
-        tasks = [entry.task for entry in group if entry.task is not None]
-        first = tasks[0]
-        create = any(not entry.ledgered for entry in group) and any(task.replay == 0 for task in tasks)
-        args: list[Any] = [
-            self._worker,
-            "1" if create else "0",
-            "worker.claim",
-            first.job_type,
-            first.tenant,
-            max(task.resources_total for task in tasks),
-            "1" if self._finalizes(first.job_type) else "0",
-            first.manifest_key,
-            first.trace_id,
-        ]
-        for entry, task in zip(group, tasks, strict=True):
+        args: list[Any] = [b""]
+        for entry in group:
+            task = _task(entry)
             args += (task.resource_index, task.resource_id, token(entry, task))
-        return command(scripts.START, job_keys(first.job_id), args)
+            if not entry.ledgered:
+                args[0] = _record(group)
+        return self._calls[self._finalizes(task.job_type)].pack(task.job_id, args)
 
     def _started(self, flush: Flush, made: Flush, group: Sequence[Entry], reply: Any, epoch: int) -> list[Claim]:
         if is_error(reply):
@@ -100,8 +93,7 @@ class Starter:
         if reply[0] == b"gone":
             self._outcomes.absorbed(flush, group)
             return []
-        job = Snapshot.of(_task(group[0]), reply, self._publisher.bucket)
-        now_ms, verdicts = reply[11], reply[12:]
+        now_ms, about, *verdicts = reply
         claims: list[Claim] = []
         settled: list[tuple[Entry, Any]] = []
         for entry, verdict in zip(group, verdicts, strict=True):
@@ -111,10 +103,12 @@ class Starter:
                     claims.append(claim)
             else:
                 settled.append((entry, verdict))
-        if settled:
-            self._outcomes.repeated(flush, job, settled)
-        if claims and job.direct:
-            self._publisher.index(made, job)
+        if about is not None:
+            job = Snapshot.of(_task(group[0]), about, self._publisher.bucket)
+            if settled:
+                self._outcomes.repeated(flush, job, settled)
+            if claims and job.direct:
+                self._publisher.index(made, job)
         return claims
 
     def _claim(self, entry: Entry, granted: int, epoch: int) -> Claim:
@@ -161,6 +155,23 @@ class Starter:
         self._publisher.letter(flush, letter.id, letter.SerializeToString())
         metrics.DEAD_LETTERS.labels(code=metrics.code(code)).inc()
         flush.acknowledged[lane].append(entry.id)
+
+
+def _record(group: Sequence[Entry]) -> bytes:
+    """What a record is made of where ingest has made none; empty for a replay, which needs one that is there."""
+    tasks = [_task(entry) for entry in group]
+    if all(task.replay for task in tasks):
+        return b""
+    first = tasks[0]
+    return orjson.dumps(
+        {
+            "job_type": first.job_type,
+            "tenant": first.tenant,
+            "total": max(task.resources_total for task in tasks),
+            "manifest_key": first.manifest_key,
+            "trace_id": first.trace_id,
+        }
+    )
 
 
 def _task(entry: Entry) -> DownloadTask:

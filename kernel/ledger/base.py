@@ -40,3 +40,8 @@ class Base:
 def job_keys(job_id: str) -> list[str]:
     """The keys of the scripts that move a job."""
     return [keys.job(job_id), keys.job_events(job_id), keys.job_bits(job_id), keys.job_resources(job_id)]
+
+
+def settle_keys(job_id: str) -> list[str]:
+    """The keys of the scripts that settle tasks of a job or end it: with the lines of its results document."""
+    return [*job_keys(job_id), keys.job_results(job_id)]

@@ -1,9 +1,11 @@
 #!lua flags=allow-oom
 -- start: turns a job to running and says of each task of a claimed batch whether it is to run
 -- KEYS job, events, bits, resources
--- ARGV worker, create, step, job_type, tenant, total, finalizes, manifest_key, trace_id, each: index, resource_id, token
--- returns {status, fin, completed, failed, total, revision, updated ms, created ms, log offset, error, direct, now ms,
---   then one verdict a task}; {'gone'} where the record is gone and must not be made again
+-- ARGV worker, step, finalizes, create, each: index, resource_id, token
+-- returns {now ms, about, then one verdict a task}; {'gone'} where the record is gone and must not be made again
+-- create is the JSON of what a direct producer's record is made of: job_type, tenant, total, manifest_key, trace_id;
+-- empty where none may be made. About is {status, fin, completed, failed, total, revision, updated ms, created ms,
+-- log offset, error, direct}, or nil where that is of no use: every task is to run, and ingest knows the job.
 -- A verdict is the token to run it with | 0 completed before | the error JSON it failed with | -1 a replay has
 -- overtaken it | -2 its job has ended without it. A token is replay * 2^20 + deliveries.
 local J, E, B, R = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
@@ -11,21 +13,22 @@ local t = redis.call('TIME')
 local now = string.format('%d', t[1] * 1000 + math.floor(t[2] / 1000))
 
 local function create()
-  local total = tonumber(ARGV[6])
+  local c = cjson.decode(ARGV[4])
+  local total = c.total
   redis.call('HSET', J, 'job_id', string.sub(J, 5), 'task', 'fetch', 'status', 'queued', 'created_ts', now,
-    'updated_ts', now, 'job_type', ARGV[4], 'resource_total', total, 'resource_completed', 0, 'resource_failed', 0,
+    'updated_ts', now, 'job_type', c.job_type, 'resource_total', total, 'resource_completed', 0, 'resource_failed', 0,
     'direct', '1')
-  if ARGV[5] ~= '' then redis.call('HSET', J, 'tenant', ARGV[5]) end
-  if ARGV[8] ~= '' then redis.call('HSET', J, 'manifest_key', ARGV[8]) end
-  if ARGV[9] ~= '' then redis.call('HSET', J, 'trace_id', ARGV[9]) end
+  for _, name in ipairs({'tenant', 'manifest_key', 'trace_id'}) do
+    if c[name] ~= '' then redis.call('HSET', J, name, c[name]) end
+  end
   -- Without a (sane) total there is no bitmap: settled resources are remembered by their ids.
   if total == 0 or total > 1000000 then redis.call('HSET', J, 'by_id', '1') end
-  redis.call('XADD', E, '*', 'type', 'queued', 'ts', now, 'step', ARGV[3], 'data', '{}')
+  redis.call('XADD', E, '*', 'type', 'queued', 'ts', now, 'step', ARGV[2], 'data', '{}')
   redis.call('RESTORE', E, 0, redis.call('DUMP', E), 'REPLACE')
 end
 
 if redis.call('EXISTS', J) == 0 then
-  if ARGV[2] == '0' then return {'gone'} end
+  if ARGV[4] == '' then return {'gone'} end
   create()
 end
 local h = redis.call('HMGET', J, 'status', 'fin', 'resource_completed', 'resource_failed', 'resource_total', 'rev',
@@ -36,12 +39,12 @@ local ended = status ~= 'queued' and status ~= 'running'
 if status == 'queued' or not ended and not h[14] then
   rev, updated = rev + 1, now
   redis.call('HSET', J, 'status', 'running', 'updated_ts', now, 'worker', ARGV[1], 'rev', rev)
-  if total == 0 and ARGV[7] == '1' then redis.call('HSET', J, 'final', '1') end
-  if status == 'queued' then redis.call('XADD', E, '*', 'type', 'running', 'ts', now, 'step', ARGV[3], 'data', '{}') end
+  if total == 0 and ARGV[3] == '1' then redis.call('HSET', J, 'final', '1') end
+  if status == 'queued' then redis.call('XADD', E, '*', 'type', 'running', 'ts', now, 'step', ARGV[2], 'data', '{}') end
   status = 'running'
 end
-local out = {status, h[2] or '', ok, bad, total, rev, tonumber(updated), tonumber(h[8]), h[9] or '', h[10] or '',
-  h[11] or '', tonumber(now)}
+local out = {tonumber(now), false}
+local all = true
 
 local one = total == 1 and h[11] ~= '1'  -- a job of one resource needs no bitmap: its record says it all
 local known = not one and redis.call('EXISTS', R) == 1
@@ -53,7 +56,7 @@ local function settled(index, id)
   local as = known and redis.call('HGET', R, 's:' .. id)
   return as and (as == 'f' and redis.call('HGET', R, 'x:' .. id) or 0)
 end
-for i = 10, #ARGV, 3 do
+for i = 5, #ARGV, 3 do
   local index, id, token = tonumber(ARGV[i]), ARGV[i + 1], tonumber(ARGV[i + 2])
   local fence = tonumber(one and h[13] or known and redis.call('HGET', R, 'f:' .. id) or 0)
   local verdict
@@ -81,5 +84,10 @@ for i = 10, #ARGV, 3 do
     end
   end
   out[#out + 1] = verdict
+  all = all and type(verdict) == 'number' and verdict > 0
+end
+if not all or h[11] then
+  out[2] = {status, h[2] or '', ok, bad, total, rev, tonumber(updated), tonumber(h[8]), h[9] or '', h[10] or '',
+    h[11] or ''}
 end
 return out
