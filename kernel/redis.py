@@ -144,7 +144,10 @@ class RedisClients:
         """Connects; raises `UNAVAILABLE` where Redis does not answer."""
         clients = cls(config)
         try:
+            # The first one alone, so that a server that is away is told once.
             await clients.ping()
+            idle = min(config.min_idle_conns, clients.commands.connection_pool.max_connections)
+            await asyncio.gather(*(clients.ping() for _ in range(idle)))
         except FetchboxError:
             await clients.close()
             raise
@@ -242,6 +245,7 @@ class RedisClients:
             max_connections=connections,
             timeout=timeout,
             socket_timeout=timeout,
+            write_timeout=seconds(self._config.write_timeout),
             socket_connect_timeout=end.dial_timeout,
             socket_keepalive=True,
             health_check_interval=15,

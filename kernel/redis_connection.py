@@ -9,17 +9,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from typing import Any
 
 import redis.asyncio as redis_asyncio
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 
 class _Cancellable(redis_asyncio.Connection):
+    def __init__(self, *, write_timeout: float, **options: Any) -> None:
+        """`write_timeout`: seconds that a write may take; `options` are those of redis-py."""
+        super().__init__(**options)
+        self._write_timeout = write_timeout
+
     async def send_packed_command(self, command: str | bytes | Iterable[bytes], check_health: bool = True) -> None:
-        """Writes within the socket timeout; a connection whose write was cut off is dropped."""
+        """Writes within the write timeout; a connection whose write was cut off is dropped."""
         limit, self.socket_timeout = self.socket_timeout, None
         try:
-            async with asyncio.timeout(limit):
+            async with asyncio.timeout(self._write_timeout):
                 await super().send_packed_command(command, check_health)
         except TimeoutError:
             await self.disconnect(nowait=True)
