@@ -7,11 +7,11 @@ from pathlib import Path
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
-from opentelemetry.instrumentation.grpc import aio_server_interceptor
 
 from fetchbox.config.v1.config_pb2 import Config, Security
 from kernel.auth import ANYONE, OPERATOR, Authenticator
 from kernel.grpc_interceptor import ServiceInterceptor
+from kernel.telemetry import tracing
 
 _OPTIONS = (
     ("grpc.so_reuseport", 1),
@@ -49,8 +49,7 @@ class GrpcServer:
         own = ServiceInterceptor(
             Authenticator(config.security), frozenset({*roles, ANYONE}), self._full_names, validate=validate
         )
-        traced = (aio_server_interceptor(),) if config.observability.tracing.enabled else ()  # type: ignore[no-untyped-call]  # untyped
-        self._interceptors = (*traced, own)
+        self._interceptors = (*tracing.server_interceptors(), own)
         self._server: grpc.aio.Server | None = None
         self._health = health.aio.HealthServicer()
 

@@ -122,15 +122,6 @@ def server_interceptors() -> Sequence[Any]:
     return (aio_server_interceptor(_provider),)  # type: ignore[no-untyped-call]  # the package has no types
 
 
-def client_interceptors() -> Sequence[Any]:
-    """What a gRPC channel needs so that each call is a span and carries its context; nothing with tracing off."""
-    if _provider is None:
-        return ()
-    from opentelemetry.instrumentation.grpc import aio_client_interceptors  # noqa: PLC0415  # loaded when used
-
-    return tuple(aio_client_interceptors(_provider))  # type: ignore[no-untyped-call]  # the package has no types
-
-
 def _context(parent: str) -> SpanContext | None:
     match = _TRACEPARENT.fullmatch(parent)
     if match is None or parent.startswith("ff-") or match[1] == _NO_TRACE or match[2] == _NO_SPAN:
