@@ -61,8 +61,7 @@ BYTES_FETCHED = _counter("fetched_bytes", "Bytes read from origins, as they came
 BYTES_STORED = _counter("stored_bytes", "Bytes of stored resources.")
 JOBS_ENDED = _counter("jobs_ended", "Ended jobs by final status.", "job_type", "status")
 FINALIZERS = _counter("finalizers", "Runs of finalize_job by outcome.", "outcome")
-CIRCUITS_OPEN = _gauge("circuits_open", "Hosts whose circuit is open in this process.")
-PROXY_FAILURES = _counter("proxy_failures", "Requests that a proxy pool failed.", "pool")
+PROXY_FAILURES = _counter("proxy_failures", "Requests that a proxy of a pool did not serve.", "pool")
 
 # Streams.
 STREAM_LENGTH = _gauge("stream_length", "Entries of a topic, all partitions.", "topic")
@@ -121,11 +120,6 @@ def job_type(name: str) -> str:
 def code(name: str) -> str:
     """The label value of a failure code."""
     return name if name in _CODES or _HTTP_CODE.fullmatch(name) else OTHER
-
-
-def observe_rpc(method: str, code_name: str, seconds: float) -> None:
-    """One served RPC: its method, its gRPC code by name, and how long it took."""
-    GRPC_SECONDS.labels(method=method, code=code_name).observe(seconds)
 
 
 class MetricsServer:

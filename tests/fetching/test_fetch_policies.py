@@ -13,6 +13,7 @@ import zstandard
 from fetchbox.config.v1.config_pb2 import JobType
 from fetchbox.jobs.jobs_pb2 import DownloadTask, ProxyHint, StorageHint, TaskAttributes
 from kernel.config import defaults
+from kernel.telemetry import metrics
 from tests.fetching.origin import Connection, Request, answer, drip, echo, then_hang
 from tests.fetching.world import World
 from worker_svc.fetch import FetchFailure, environment_secrets, policy_of
@@ -168,8 +169,10 @@ async def test_a_proxy_that_failed_rests(world: World) -> None:
     world.config.proxies["p"].urls.append(f"http://127.0.0.1:{gone.port}")
     world.config.proxies["q"].urls.extend(f"http://127.0.0.{host}:1" for host in range(2, 9))
     fetcher = await world.new_fetcher()
+    before = metrics.REGISTRY.get_sample_value("fetchbox_proxy_failures_total", {"pool": "p"}) or 0
     with pytest.raises(FetchFailure):
         await world.fetch(pools=("p",), fetcher=fetcher)
+    assert metrics.REGISTRY.get_sample_value("fetchbox_proxy_failures_total", {"pool": "p"}) == before + 1
     order = [proxy.name for proxy in fetcher._proxies.candidates(("p", "q"))]
     assert order[-1] == f"127.0.0.1:{gone.port}"
     orders = [tuple(proxy.name for proxy in fetcher._proxies.candidates(("q",))) for _ in range(20)]

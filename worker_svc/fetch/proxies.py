@@ -13,6 +13,7 @@ from yarl import URL
 from fetchbox.config.v1.config_pb2 import ProxyPool
 from fetchbox.errors.v1 import errors_pb2
 from kernel.clock import Clock
+from kernel.telemetry import metrics
 from worker_svc.fetch.failure import failure
 
 REST_SECONDS: Final = 30.0
@@ -21,8 +22,9 @@ REST_SECONDS: Final = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Proxy:
-    """One proxy. Its credentials are in `headers` and in nothing that is printed."""
+    """One proxy of a pool. Its credentials are in `headers` and in nothing that is printed."""
 
+    pool: str
     name: str
     """`host:port`, for records."""
     url: URL = field(repr=False)
@@ -37,7 +39,7 @@ class Proxies:
     """The configured pools."""
 
     def __init__(self, pools: Mapping[str, ProxyPool], clock: Clock, rng: random.Random) -> None:
-        self._pools = {name: tuple(map(parse_proxy, pool.urls)) for name, pool in pools.items()}
+        self._pools = {name: tuple(parse_proxy(name, url) for url in pool.urls) for name, pool in pools.items()}
         self._clock = clock
         self._rng = rng
         self._resting: dict[str, float] = {}
@@ -59,6 +61,7 @@ class Proxies:
 
     def failed(self, proxy: Proxy) -> None:
         """Lets the proxy rest."""
+        metrics.PROXY_FAILURES.labels(proxy.pool).inc()
         self._resting[proxy.name] = self._clock.monotonic() + REST_SECONDS
 
     def served(self, proxy: Proxy) -> None:
@@ -69,11 +72,11 @@ class Proxies:
         return self._resting.get(proxy.name, 0.0) > self._clock.monotonic()
 
 
-def parse_proxy(text: str) -> Proxy:
-    """A proxy from `http://user:password@host:port`."""
+def parse_proxy(pool: str, text: str) -> Proxy:
+    """A proxy of this pool from `http://user:password@host:port`."""
     url = URL(text)
     headers = {}
     if url.user is not None:
         pair = f"{url.user}:{url.password or ''}".encode()
         headers["Proxy-Authorization"] = f"Basic {base64.b64encode(pair).decode()}"
-    return Proxy(f"{url.host}:{url.port}", url.with_user(None), headers)
+    return Proxy(pool, f"{url.host}:{url.port}", url.with_user(None), headers)

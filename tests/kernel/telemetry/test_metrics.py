@@ -37,7 +37,7 @@ async def test_a_scrape_shows_what_was_counted() -> None:
         metrics.TASKS.labels(outcome="completed").inc(3)
         metrics.TASK_FAILURES.labels(code=metrics.code("DOWNLOAD_HTTP_403")).inc()
         metrics.TASK_SECONDS.labels(job_type=metrics.job_type("default")).observe(0.2)
-        metrics.observe_rpc("/fetchbox.ingest.v1.IngestService/SubmitJob", "OK", 0.01)
+        metrics.GRPC_SECONDS.labels("/fetchbox.ingest.v1.IngestService/SubmitJob", "OK").observe(0.01)
         after = _samples(await _scrape(server.port))
     finally:
         await server.drain(0)
