@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cli.command import command
-from cli.problems import UNAVAILABLE, CommandError
+from cli.problems import UNAVAILABLE, CommandError, from_kernel
 from cli.settings import config_problem, load_config, settings
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from kernel.service import Service
 
 app = typer.Typer()
+_HINT = "Is the server named there running? `fetchbox up` starts everything on this machine."
 
 
 class Role(StrEnum):
@@ -47,7 +48,8 @@ def serve(
 ) -> None:
     """Serve until SIGTERM or Ctrl-C, then finish what runs. A second signal ends it at once.
 
-    Exit codes: 0 after a signal, 2 for a configuration that cannot be used, 4 when a subsystem cannot be started.
+    Exit codes: 0 after a signal, 2 for a configuration that cannot be used, 3 where the streams were made with another
+    number of partitions, 4 when a subsystem cannot be started.
 
     `fetchbox serve --role=worker --config=fetchbox.toml`
 
@@ -71,12 +73,12 @@ def run(config: "Config", roles: Sequence[Role]) -> None:
         uvloop.run(_serve(config, roles, names))
     except ConfigError as error:  # a handler that cannot be used is found when its service is built
         raise config_problem(error, "of this process") from error
-    except (FetchboxError, OSError) as error:
-        raise CommandError(
-            f"{names} cannot be started: {error}",
-            UNAVAILABLE,
-            hint="Is the server named there running? `fetchbox up` starts everything on this machine.",
-        ) from error
+    except FetchboxError as error:
+        problem = from_kernel(error, _HINT)
+        problem.message = f"{names} cannot be started: {problem.message}"
+        raise problem from error
+    except OSError as error:
+        raise CommandError(f"{names} cannot be started: {error}", UNAVAILABLE, hint=_HINT) from error
 
 
 async def _serve(config: "Config", roles: Sequence[Role], name: str) -> None:

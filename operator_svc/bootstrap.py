@@ -14,7 +14,7 @@ from kernel.ledger import JobEvent, Ledger
 from kernel.log.backlog import Backlogs
 from kernel.log.housekeeping import StreamKeeper
 from kernel.log.lines import LogTail
-from kernel.log.topics import Received, Topics
+from kernel.log.topics import Received, Topics, provision
 from kernel.redis import RedisClients
 from kernel.resources import Resources
 from kernel.service import Duty, Periodic, Service
@@ -38,8 +38,12 @@ _BLOCK_MS = 250
 
 
 async def build(config: Config, resources: Resources) -> Service:
-    """The service with its duties: it serves, mirrors statuses, tails logs and enforces retention."""
+    """The service with its duties: it serves, mirrors statuses, tails logs and enforces retention.
+
+    The streams exist afterwards; FAILED_PRECONDITION where one has another number of partitions.
+    """
     redis, clock = resources.redis, resources.clock
+    await provision(redis, config)
     ledger, topics = Ledger(redis, config), Topics(redis, config)
     events = Feed[JobEvent]("operator-events", _event_reader(ledger), clock)
     lines = Feed[Received[JobLog]]("operator-log-lines", _line_reader(redis), clock)

@@ -20,7 +20,7 @@ from kernel.ids import uuid7
 from kernel.lanes.remote import RemoteLeases
 from kernel.lanes.worker import LendingLane, WorkerLane
 from kernel.ledger import Ledger
-from kernel.log.topics import Topics
+from kernel.log.topics import Topics, provision
 from kernel.resources import Resources
 from kernel.service import Periodic, Service
 from kernel.telemetry import metrics
@@ -38,8 +38,12 @@ from worker_svc.service import WorkerService
 
 
 async def build(config: Config, resources: Resources) -> Service:
-    """A worker with an id of its own. Raises `ConfigError` for a handler that cannot be resolved."""
+    """A worker with an id of its own; the streams exist afterwards.
+
+    `ConfigError` for a handler that cannot be had, FAILED_PRECONDITION where a stream has another number of partitions.
+    """
     handlers = HandlerRegistry(config)
+    await provision(resources.redis, config)
     metrics.configure(config.job_types)
     worker_id = uuid7()
     deadline = seconds(config.worker.deadline)

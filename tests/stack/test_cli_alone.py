@@ -282,6 +282,6 @@ def test_what_runs_in_this_directory_is_found(cli: CommandLine, tmp_path: Path) 
     state.write_text(json.dumps({"pid": 2**22 + 1, "environ": {"FETCHBOX_GATEWAY_OPERATOR": "127.0.0.1:10"}}))
     assert "127.0.0.1:10 " not in cli.run("jobs", "list").stderr, "it has ended"
     state.write_text("{")
-    run = cli.run("jobs", "list")
+    run = cli.run("jobs", "list", environ=NO_SERVER)
     assert "127.0.0.1:10 " not in run.stderr
     assert "Traceback" not in run.stderr

@@ -4,9 +4,11 @@ import gzip
 import json
 import signal
 import subprocess
+import sys
 import time
 import urllib.request
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -226,6 +228,37 @@ def test_streams_are_provisioned_again_and_again_and_listed(connected: CommandLi
     assert other.returncode == 3, other
     partitions = json.loads(connected.run("streams", "list", "--json").stdout)["partitions"]
     assert len(partitions) == 18
+
+
+@pytest.mark.parametrize("role", ["worker", "operator", "ingest"])
+def test_no_service_starts_with_another_number_of_partitions(connected: CommandLine, role: str) -> None:
+    run = connected.spawn("serve", f"--role={role}", environ={"FETCHBOX_STREAMS_TASKS_PARTITIONS": "9"})
+    assert run.returncode == 3, run
+    assert f"{role} cannot be started: streams.tasks.partitions is 9" in run.stderr
+    assert "Set it to 8" in run.stderr
+
+
+@pytest.mark.parametrize(
+    ("service", "method"),
+    [
+        ("INGEST", "grpc.health.v1.Health/Check"),
+        ("OPERATOR", "fetchbox.operator.v1.OperatorService/GetHealth"),
+        ("WORKER", "fetchbox.worker.v1.WorkerService/GetStatus"),
+    ],
+)
+def test_buf_curl_needs_no_proto_files(connected: CommandLine, service: str, method: str) -> None:
+    address = connected.environ[f"FETCHBOX_GATEWAY_{service}"]
+    buf = [Path(sys.executable).parent / "buf", "curl", "--http2-prior-knowledge", "--protocol=grpc"]
+    run = subprocess.run(
+        [*buf, "--data={}", f"http://{address}/{method}"],
+        cwd=connected.directory,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert run.returncode == 0, run
+    assert json.loads(run.stdout)
 
 
 def test_the_worker_is_steered(connected: CommandLine, web: SampleSite) -> None:
