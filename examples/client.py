@@ -3,6 +3,7 @@
 python examples/client.py examples/manifest.json
 """
 
+import hashlib
 import os
 import sys
 from pathlib import Path
@@ -21,10 +22,14 @@ OPERATOR = os.environ.get("FETCHBOX_OPERATOR", "127.0.0.1:50053")
 
 def main() -> int:
     """0 when everything is stored."""
-    document = HttpBody(content_type="application/json", data=Path(sys.argv[1]).read_bytes())
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
+    manifest = Path(sys.argv[1]).read_bytes()
+    document = HttpBody(content_type="application/json", data=manifest)
+    key = f"example-{hashlib.sha256(manifest).hexdigest()}"
     with grpc.insecure_channel(INGEST) as ingest, grpc.insecure_channel(OPERATOR) as operator:
         # With an idempotency key, a submit whose answer was lost can be repeated without making a second job.
-        request = SubmitJobRequest(job_type="default", idempotency_key="example-1", document=document)
+        request = SubmitJobRequest(job_type="default", idempotency_key=key, document=document)
         job_id = IngestServiceStub(ingest).SubmitJob(request).job_id
         jobs = OperatorServiceStub(operator)
         for event in jobs.WatchJob(WatchJobRequest(job_id=job_id)):  # ends after the terminal event

@@ -1,6 +1,6 @@
 """A direct producer (seed 001 section 5): a task straight onto `jobs.tasks`, with the stubs and a Redis client.
 
-python examples/producer.py https://example.com/
+REDIS_ADDR=127.0.0.1:6379 python examples/producer.py https://example.com/
 """
 
 import os
@@ -18,6 +18,8 @@ HOST, _, PORT = os.environ.get("REDIS_ADDR", "127.0.0.1:6379").rpartition(":")
 
 def main() -> None:
     """Publishes one job with one resource."""
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
     task = DownloadTask(
         job_id=f"direct-{uuid.uuid4()}",
         job_type="default",

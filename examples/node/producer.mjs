@@ -20,6 +20,10 @@ function crc32(text) {
   return (crc ^ 0xffffffff) >>> 0;
 }
 
+if (process.argv.length !== 3) {
+  console.error("REDIS_ADDR=127.0.0.1:6379 node producer.mjs https://example.com/");
+  process.exit(2);
+}
 const root = await protobuf.load(PROTO);
 const DownloadTask = root.lookupType("fetchbox.jobs.DownloadTask");
 const jobId = `node-${randomUUID()}`;
