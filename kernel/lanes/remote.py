@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -23,6 +24,11 @@ from kernel.redis import RedisClients
 
 _LIFE = "~"
 _PENDING = 1000
+_NAME = re.compile(
+    r"(?P<consumer>[A-Za-z0-9_~-]+):(?P<partition>[0-9]{1,4}):(?P<entry>[0-9]{1,15}-[0-9]{1,15})"
+    r":(?P<token>[0-9]{1,15}):(?P<attempt>[0-9]{1,9}):(?P<crashes>[0-9]{1,9})"
+)
+"""The parts of a claim's name; no number in it is too large for a script or a message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +52,13 @@ class Lent:
         """The claim of a name; None for a text that is none."""
         try:
             text = base64.urlsafe_b64decode(name + "=" * (-len(name) % 4)).decode()
-            consumer, partition, entry, token, attempt, crashes = text.split(":")
-            return cls(consumer, int(partition), entry, int(token), int(attempt), int(crashes))
         except (ValueError, binascii.Error):
             return None
+        parts = _NAME.fullmatch(text)
+        if parts is None:
+            return None
+        numbers = (int(parts[name]) for name in ("token", "attempt", "crashes"))
+        return cls(parts["consumer"], int(parts["partition"]), parts["entry"], *numbers)
 
     def belongs_to(self, worker_id: str) -> bool:
         """Whether this worker was lent it, in whatever life of its lease."""

@@ -1,6 +1,7 @@
 """Workers elsewhere, over gRPC: claims, leases, settlements, and what happens to those who come late."""
 
 import asyncio
+import base64
 from collections.abc import Awaitable
 from typing import Any
 
@@ -19,6 +20,7 @@ from fetchbox.worker.v1.worker_service_pb2 import (
     StoredObject,
 )
 from kernel.ids import uuid7
+from kernel.lanes.remote import Lent
 from kernel.log.topics import Topics
 from tests.worker.conftest import Jobs, Start, duty, eventually
 from tests.worker.test_jobs import all_of
@@ -201,6 +203,28 @@ async def test_a_claim_that_is_none_or_anothers_is_refused(
     for worker, name in (("owner", "nonsense"), ("thief", lent.claim), ("owner", "")):
         assert await refused(complete(worker_stub, worker, name)) == grpc.StatusCode.INVALID_ARGUMENT
     assert await complete(worker_stub, "owner", lent.claim) == "completed"
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        "0:0-0:1:0", "0:foo:1:0:0", "0:-:1:0:0", "0:1-1:1:-1:0", "0:1-1:-1:0:0", "-1:1-1:1:0:0", "99999:1-1:1:0:0",
+        f"0:1-1:1:{10**30}:0", f"0:1-1:{10**30}:0:0", f"0:1-{10**30}:1:0:0", "0:1-1:1:0:0\n", "0:1-1:\u0661:0:0",
+    ],
+)  # fmt: skip
+def test_a_malformed_name_is_no_claim(parts: str) -> None:
+    name = base64.urlsafe_b64encode(f"w~1:{parts}".encode()).decode().rstrip("=")
+    assert Lent.of(name) is None
+
+
+@pytest.mark.parametrize("name", ["", "x", "AAAA", "é", "A" * 100_000, "_" * 7])
+def test_what_is_no_name_is_no_claim(name: str) -> None:
+    assert Lent.of(name) is None
+
+
+def test_a_name_says_everything_again() -> None:
+    lent = Lent("a_b-1~18c", 7, "1795831451119-12", 3 * 2**20 + 5, 2, 1)
+    assert Lent.of(lent.name()) == lent
 
 
 async def test_an_attempt_elsewhere_has_a_deadline_too(
