@@ -137,16 +137,17 @@ class Pipe(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Called by the event loop."""
-        reader, waiting = self._reader, self._waiting
-        reader.feed(data)
+        gets, waiting = self._reader.gets, self._waiting
+        self._reader.feed(data)
         try:
-            while (reply := reader.gets()) is not False:
+            while (reply := gets()) is not False:
                 batch = waiting[0]
-                batch.replies.append(reply)
-                if len(batch.replies) == batch.count:
+                replies = batch.replies
+                replies.append(reply)
+                if len(replies) == batch.count:
                     waiting.popleft()
                     if not batch.future.done():
-                        batch.future.set_result(batch.replies)
+                        batch.future.set_result(replies)
         except (hiredis.ProtocolError, IndexError) as error:
             self._fail(PipeLost(f"the connection {self.name} broke the protocol: {error}"))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from functools import lru_cache
 
 from fetchbox.jobs.jobs_pb2 import JobLog
 from kernel.lanes.retry import Verdict
@@ -24,4 +25,8 @@ class Item:
     def done(self, outcome: str, final_due: bool = False) -> None:
         """Tells the worker."""
         if self.future is not None and not self.future.done():
-            self.future.set_result(Settled(outcome, final_due))
+            self.future.set_result(_settled(outcome, final_due))
+
+
+_settled = lru_cache(32)(Settled)
+"""The few there are, made once."""

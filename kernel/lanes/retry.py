@@ -14,7 +14,7 @@ from kernel.errors import is_retryable
 from kernel.lanes.types import Claim, Failure
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Verdict:
     """What is to be recorded of an outcome."""
 

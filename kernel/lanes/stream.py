@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Collection, Iterable
+from functools import lru_cache
 
 from redis.exceptions import RedisError
 
@@ -84,6 +85,7 @@ class StreamLane:
         self._takeover = Takeover(self._link, clock, self._lanes, worker_id, config.worker.crash_limit, reap, _TICK)
         self._solo = Solo(clock, reap)
         self._heartbeat: Heartbeat | None = None
+        self._loop: asyncio.AbstractEventLoop
         self._next_reconcile = 0.0
         self._connects = 0
         self._stopping = False
@@ -92,7 +94,7 @@ class StreamLane:
 
     async def start(self) -> None:
         """Registers the worker and begins to renew its lease. Raises `UNAVAILABLE` where Redis does not answer."""
-        loop = asyncio.get_running_loop()
+        self._loop = loop = asyncio.get_running_loop()
         client = self._clients.thread_client(max(0.5, self._ttl / 3))
         self._heartbeat = Heartbeat(
             client, self._lanes, self._worker, self._ttl, lambda alive: _tell(loop, self._lease_changed, alive)
@@ -192,22 +194,24 @@ class StreamLane:
 
     # Outcomes.
 
-    async def settle(self, claim: Claim, outcome: Outcome) -> Settled:
+    def settle(self, claim: Claim, outcome: Outcome) -> asyncio.Future[Settled]:
         """Records the outcome of a claim, publishes what it changed and acknowledges it."""
+        told: asyncio.Future[Settled] = self._loop.create_future()
         self._held.pop((claim.partition, claim.entry), None)
         if not self.holds(claim):
             metrics.FENCED.inc()
-            return Settled("fenced")
+            told.set_result(Settled("fenced"))
+            return told
         if isinstance(outcome, Success):
-            item = Item(claim, Verdict("o", claim.attempt + 1, b"", outcome.detail), logs=outcome.logs)
+            item = Item(claim, _success(claim.attempt + 1, outcome.detail), logs=outcome.logs)
         else:
             verdict = self._retry.judge(claim, outcome)
             item = Item(claim, verdict, outcome.code, outcome.message, outcome.logs)
             if verdict.kind == "r":
                 self._takeover.hint(verdict.delay_ms / 1000)
-        item.future = asyncio.get_running_loop().create_future()
+        item.future = told
         self._settler.add(item)
-        return await item.future
+        return told
 
     async def give_back(self, claims: Iterable[Claim]) -> None:
         """Returns claims unrun; that costs them neither an attempt nor a crash."""
@@ -295,6 +299,15 @@ class StreamLane:
         self.lost.set()
         if self._heartbeat is not None:
             self._heartbeat.rejoin()
+
+
+def _success(attempts: int, detail: bytes) -> Verdict:
+    return Verdict("o", attempts, b"", detail) if detail else _plain_success(attempts)
+
+
+@lru_cache(64)
+def _plain_success(attempts: int) -> Verdict:
+    return Verdict("o", attempts)
 
 
 def _tell(loop: asyncio.AbstractEventLoop, told: Callable[[bool], None], alive: bool) -> None:

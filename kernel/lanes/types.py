@@ -57,7 +57,7 @@ class Failure:
 Outcome = Success | Failure
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Settled:
     """What became of an outcome."""
 
