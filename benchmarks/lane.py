@@ -1,10 +1,13 @@
 """What the stream lane costs: worker CPU a no-op task, tasks a second, and bytes of queued tasks and finished jobs.
 
-    python -m benchmarks.lane [--tasks 20000] [--slots 128] [--jobs 1,10,1000] [--fsync everysec] [--profile]
+    python -m benchmarks.lane [--tasks 20000] [--slots 128] [--jobs 1,10,1000] [--fsync everysec] [--peers] [--rounds 5]
 
 Every task is claimed, run (nothing), settled with ledger, events, status, log and counters, and acknowledged. The
 tasks are published before the clock starts. Completions are counted as they are told and then again in the ledger; a
 run that does not complete in time is a failure, not a figure. The CPU is that of this process, with its heartbeat.
+With --peers BullMQ runs in turn with ours, on the same server. Bytes are those of MEMORY USAGE: of a queued task in its
+stream and of a finished job's record and events; for BullMQ of a job with its share of the list or set that it is in.
+The exit code is 1 where a median is above its limit or not below BullMQ's.
 """
 
 from __future__ import annotations
@@ -13,35 +16,38 @@ import argparse
 import asyncio
 import contextlib
 import cProfile
-import json
+import math
 import os
 import platform
 import pstats
 import random
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
+from statistics import median
 
 import uvloop
 
+from benchmarks import bullmq
+from benchmarks.bullmq import Peer
 from cli.embedded.valkey import Valkey
 from fetchbox.config.v1.config_pb2 import Config
 from fetchbox.jobs.jobs_pb2 import DownloadTask
 from kernel import ids, keys
 from kernel.clock import SystemClock
 from kernel.config import defaults
+from kernel.garbage import collect_seldom
 from kernel.lanes.stream import Claim, StreamLane, Success
 from kernel.ledger import JobRecord, Ledger
 from kernel.redis import RedisClients
 
 _URL = "https://cdn.example.com/gallery/2024/05/01/image-%06d.jpg?size=large"
-_PEERS = {"BullMQ": ["node", str(Path(__file__).parent / "peers/bullmq/noop.mjs")]}
-"""Programs that run the same number of no-op tasks: PORT TASKS SLOTS TIMEOUT -> one line of JSON."""
+_LIMITS = {1: 180.0, 10: 100.0}
+"""The most that a task of a job of so many may cost, in us of CPU; it must cost less than a peer's besides."""
 _SECTIONS = ("kernel/lanes", "kernel/pipe", "kernel/ledger", "kernel/telemetry", "prometheus", "protobuf", "asyncio")
 
 
@@ -98,7 +104,7 @@ class _Worker:
         self._lane = lane
         self._free = slots
         self._left = tasks
-        self._running: set[asyncio.Task[None]] = set()
+        self._running: set[asyncio.Task[None] | None] = set()
         self._changed = asyncio.Event()
         self._done = asyncio.Event()
 
@@ -117,12 +123,11 @@ class _Worker:
                 continue
             for claim in await self._lane.claim(self._free, 0.5):
                 self._free -= 1
-                task = asyncio.create_task(self._one(claim))
-                self._running.add(task)
-                task.add_done_callback(self._running.discard)
+                self._running.add(asyncio.create_task(self._one(claim)))
 
     async def _one(self, claim: Claim) -> None:
         settled = await self._lane.settle(claim, Success())
+        self._running.discard(asyncio.current_task())
         self._free += 1
         self._changed.set()
         if settled.outcome == "completed":
@@ -153,7 +158,6 @@ def _profiled(wanted: bool) -> Iterator[None]:
 
 async def _measure(config: Config, size: int, arguments: argparse.Namespace) -> Figures:
     clients = await RedisClients.open(config.redis)
-    await clients.commands.execute_command("FLUSHALL")
     ledger = Ledger(clients, config)
     lane = StreamLane(
         clients, config, "bench", SystemClock(), random.Random(1), lambda _: False, lambda _: config.worker.max_retries
@@ -163,6 +167,7 @@ async def _measure(config: Config, size: int, arguments: argparse.Namespace) -> 
     tasks = len(jobs) * size
     queued = await _stream_bytes(clients, config) / tasks
     worker = _Worker(lane, arguments.slots, tasks)
+    collect_seldom()  # as the worker service does
     cpu, wall = time.process_time(), time.perf_counter()
     with _profiled(arguments.profile):
         async with asyncio.timeout(arguments.patience):
@@ -218,47 +223,69 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--jobs", default="1,10,1000", help="tasks a job, one run each")
     parser.add_argument("--fsync", default="everysec", choices=["everysec", "always", "no"])
     parser.add_argument("--patience", type=float, default=120.0, help="seconds after which a run has failed")
-    parser.add_argument("--peers", action="store_true", help="run the peers beside it")
+    parser.add_argument("--peers", action="store_true", help="run BullMQ in turn with ours")
+    parser.add_argument("--rounds", type=int, help="how often each is run; 5 with --peers, else 1")
     parser.add_argument("--profile", action="store_true", help="where the time goes; the figures are then larger")
-    return parser.parse_args()
+    arguments = parser.parse_args()
+    arguments.rounds = arguments.rounds or (5 if arguments.peers else 1)
+    return arguments
 
 
-def main() -> None:
-    """Runs and prints."""
+def main() -> int:
+    """Runs, prints, and says whether the limits were kept."""
     arguments = _arguments()
+    if arguments.peers:
+        bullmq.install()
     print(_machine())
     print(f"{arguments.slots} slots, appendfsync {arguments.fsync}")
     print(f"{'a job':>6} {'tasks':>8} {'CPU us':>10} {'tasks/s':>10} {'B a queued':>12} {'B a job':>10}")
+    ours: dict[int, list[float]] = {}
+    peers: list[Peer] = []
     with tempfile.TemporaryDirectory() as folder:
         server = Valkey(Path(folder))
         server.start()
         try:
-            config = defaults()
-            config.redis.addr = server.addr
-            for size in (int(text) for text in arguments.jobs.split(",")):
-                asyncio.run(_fsync(config, arguments.fsync))
-                print(uvloop.run(_measure(config, size, arguments)).line(), flush=True)
-            if arguments.peers:
-                for name, command in _PEERS.items():
-                    _peer(name, command, server.port, arguments)
+            for _ in range(arguments.rounds):
+                _round(server, arguments, ours, peers)
         finally:
             server.stop()
+    return _verdict({size: median(costs) for size, costs in ours.items()}, peers)
 
 
-def _peer(name: str, command: list[str], port: int, arguments: argparse.Namespace) -> None:
-    """Runs a peer on the same server; its one line of JSON names the same figures."""
-    values = [str(port), str(arguments.tasks), str(arguments.slots), str(int(arguments.patience))]
-    done = subprocess.run([*command, *values], check=True, capture_output=True, text=True)
-    figures = json.loads(done.stdout.splitlines()[-1])
-    print(
-        f"{name} {figures['version']}: {figures['cpu_us']:.1f} us CPU a task, "
-        f"{figures['processed_per_second']:.0f} tasks/s, {figures['completed']} completed"
-    )
+def _round(server: Valkey, arguments: argparse.Namespace, ours: dict[int, list[float]], peers: list[Peer]) -> None:
+    config = defaults()
+    config.redis.addr = server.addr
+    for size in (int(text) for text in arguments.jobs.split(",")):
+        asyncio.run(_fresh(config, arguments.fsync))
+        figures = uvloop.run(_measure(config, size, arguments))
+        ours.setdefault(size, []).append(1e6 * figures.cpu / figures.tasks)
+        print(figures.line(), flush=True)
+    if arguments.peers:
+        asyncio.run(_fresh(config, arguments.fsync))
+        peers.append(bullmq.run(server.port, arguments.tasks, arguments.slots, arguments.patience))
+        print(peers[-1].line(), flush=True)
 
 
-async def _fsync(config: Config, policy: str) -> None:
+def _verdict(ours: Mapping[int, float], peers: Sequence[Peer]) -> int:
+    """Prints the medians; 1 where a job of 1 or 10 costs more than it may, or as much as with the peer."""
+    peer = median([one.cpu_us for one in peers]) if peers else math.inf
+    if peers:
+        print(f"median: BullMQ {peers[0].version} {peer:.1f} us CPU a task")
+    failed = 0
+    for size, cost in ours.items():
+        limit = _LIMITS.get(size, math.inf)
+        kept = cost <= limit and (size not in _LIMITS or cost < peer)
+        failed |= not kept
+        beside = f", {cost / peer:.2f} of BullMQ" if peers else ""
+        print(f"median: jobs of {size}: {cost:.1f} us CPU a task{beside}{'' if kept else '  MISSED'}")
+    return failed
+
+
+async def _fresh(config: Config, policy: str) -> None:
+    """An empty server with that policy."""
     clients = await RedisClients.open(config.redis)
     await clients.commands.execute_command("CONFIG", "SET", "appendfsync", policy)
+    await clients.commands.execute_command("FLUSHALL", "SYNC")
     await clients.close()
 
 

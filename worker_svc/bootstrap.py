@@ -13,6 +13,7 @@ from fetchbox.config.v1.config_pb2 import Config
 from fetchbox.worker.v1 import worker_service_pb2 as pb
 from fetchbox.worker.v1 import worker_service_pb2_grpc as pb_grpc
 from kernel.config import seconds
+from kernel.garbage import collect_seldom
 from kernel.grpc_server import GrpcServer
 from kernel.handlers import HandlerRegistry
 from kernel.hostgate import RedisHostGates
@@ -80,6 +81,7 @@ async def build(config: Config, resources: Resources) -> Service:
     steering = WorkerService(worker_id, lane, runner, lending, resources.clock, seconds(config.worker.drain_grace))
     metrics.TASKS_RUNNING.set_function(lambda: len(runner.running))
     metrics.LAST_POLL_AGE.set_function(lambda: lane.last_poll_age)
+    collect_seldom()
     reconcile_seconds = seconds(config.worker.heartbeat_ttl) / 2
     return Service(
         "worker",

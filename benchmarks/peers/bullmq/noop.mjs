@@ -5,6 +5,7 @@ import { Queue, Worker } from "bullmq";
 
 const [port, jobs, slots, timeout] = process.argv.slice(2).map(Number);
 const connection = { host: "127.0.0.1", port, maxRetriesPerRequest: null };
+const WARM_UP = 2000;
 const queue = new Queue("noop", { connection });
 
 async function enqueue(name, count) {
@@ -28,21 +29,35 @@ function run(count) {
   });
 }
 
-await enqueue("warm-up", 2000);
-await (await run(2000)).close();
+/** Bytes of a job: its hash, and its share of the list or set that it is in. */
+async function bytes(index) {
+  const client = await queue.client;
+  const usage = (key) => client.call("MEMORY", "USAGE", key, "SAMPLES", "0");
+  const [list, count] = [`bull:noop:${index}`, await queue.getJobCounts(index === "wait" ? "waiting" : index)];
+  const own = await usage(`bull:noop:${WARM_UP + Math.ceil(jobs / 2)}`);
+  return own + (await usage(list)) / Object.values(count)[0];
+}
+
+await enqueue("warm-up", WARM_UP);
+await (await run(WARM_UP)).close();
 const enqueued = performance.now();
 await enqueue("noop", jobs);
 const begun = performance.now();
+const queued = await bytes("wait");
+const started = performance.now();
 const cpu = process.cpuUsage();
 const worker = await run(jobs);
-const seconds = (performance.now() - begun) / 1000;
+const seconds = (performance.now() - started) / 1000;
 const used = process.cpuUsage(cpu);
+const finished = await bytes("completed");
 await worker.close();
 await queue.close();
 console.log(JSON.stringify({
   completed: jobs,
   cpu_us: (used.user + used.system) / jobs,
   processed_per_second: jobs / seconds,
+  queued_bytes: queued,
+  job_bytes: finished,
   enqueued_per_second: (jobs * 1000) / (begun - enqueued),
   version: (await import("bullmq/package.json", { with: { type: "json" } }).catch(() => null))?.default?.version ?? "5",
 }));
