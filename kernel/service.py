@@ -36,7 +36,31 @@ class Duty(Protocol):
         ...
 
 
-class Periodic:
+class Loop:
+    """A duty that is one task: `run` goes on until it is stopped, and there is nothing to wait for in a drain."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Begins."""
+        self._task = asyncio.create_task(self.run(), name=self.name)
+
+    async def drain(self, grace: float) -> None:
+        """Goes on until the stop."""
+
+    async def stop(self) -> None:
+        """Cancels the run, wherever it is; safe twice."""
+        task, self._task = self._task, None
+        await ended(task)
+
+    async def run(self) -> None:
+        """What the duty does; ends only by cancellation."""
+        raise NotImplementedError
+
+
+class Periodic(Loop):
     """A duty that does one thing again and again, whatever happens: an exception is logged and the next turn comes.
 
     The pause is `interval` seconds, varied by `jitter`, so that many processes do not act in step; after failures it
@@ -51,27 +75,15 @@ class Periodic:
         clock: Clock | None = None,
         jitter: float = 0.1,
     ) -> None:
-        self.name = name
+        super().__init__(name)
         self.last_success: float | None = None
         self._interval = interval
         self._work = work
         self._clock = clock or SystemClock()
         self._jitter = jitter
-        self._task: asyncio.Task[None] | None = None
 
-    async def start(self) -> None:
-        """Begins with a first turn at once."""
-        self._task = asyncio.create_task(self._run(), name=self.name)
-
-    async def drain(self, grace: float) -> None:
-        """Nothing to wait for."""
-
-    async def stop(self) -> None:
-        """Cancels the turn that runs."""
-        task, self._task = self._task, None
-        await ended(task)
-
-    async def _run(self) -> None:
+    async def run(self) -> None:
+        """One turn after the other, the first one at once."""
         failures = 0
         while True:
             try:

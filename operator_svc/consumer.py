@@ -5,7 +5,6 @@ handler is logged, counted and skipped: one bad message must not stop everything
 answer makes the consumer wait.
 """
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
 
@@ -14,7 +13,7 @@ from google.protobuf.message import Message
 from kernel.clock import Clock
 from kernel.errors import FetchboxError
 from kernel.log.topics import Group, Received
-from kernel.tasks import ended
+from kernel.service import Loop
 from kernel.telemetry import metrics
 from kernel.telemetry.logs import get_logger
 
@@ -26,31 +25,19 @@ WAIT_SECONDS = 1.0
 _MAX_PAUSE = 10.0
 
 
-class Consumer(Generic[M]):
+class Consumer(Loop, Generic[M]):
     """Hands the messages of a group to `handle`, one by one in each partition's order."""
 
     def __init__(
         self, name: str, group: Group[M], handle: Callable[[Received[M]], Awaitable[None]], clock: Clock
     ) -> None:
-        self.name = name
+        super().__init__(name)
         self._group = group
         self._handle = handle
         self._clock = clock
-        self._task: asyncio.Task[None] | None = None
 
-    async def start(self) -> None:
-        """Begins to consume."""
-        self._task = asyncio.create_task(self._run(), name=self.name)
-
-    async def drain(self, grace: float) -> None:
-        """Nothing to wait for: what is not acknowledged is delivered again."""
-
-    async def stop(self) -> None:
-        """Stops where it is."""
-        task, self._task = self._task, None
-        await ended(task)
-
-    async def _run(self) -> None:
+    async def run(self) -> None:
+        """Consumes; what is not acknowledged when it is stopped is delivered again."""
         failures = 0
         while True:
             try:

@@ -13,7 +13,7 @@ from typing import Generic, Self, TypeAlias, TypeVar
 
 from kernel.clock import Clock
 from kernel.errors import FetchboxError
-from kernel.tasks import ended
+from kernel.service import Loop
 from kernel.telemetry.logs import get_logger
 
 _log = get_logger("operator.feed")
@@ -98,7 +98,7 @@ class Subscription(Generic[T]):
         self._feed.remove(self._channel, self)
 
 
-class Feed(Generic[T]):
+class Feed(Loop, Generic[T]):
     """The duty that reads for all subscribers.
 
     `read` is given a cursor for each channel, blocks for a moment, and returns what is new by channel: the new cursor
@@ -111,13 +111,12 @@ class Feed(Generic[T]):
         read: Read[T],
         clock: Clock,
     ) -> None:
-        self.name = name
+        super().__init__(name)
         self._read = read
         self._clock = clock
         self._cursors: dict[str, str] = {}
         self._subscribers: dict[str, set[Subscription[T]]] = {}
         self._wanted = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
 
     @property
     def subscribers(self) -> int:
@@ -144,19 +143,8 @@ class Feed(Generic[T]):
         if not self._subscribers:
             self._wanted.clear()
 
-    async def start(self) -> None:
-        """Begins to read as soon as someone subscribes."""
-        self._task = asyncio.create_task(self._run(), name=self.name)
-
-    async def drain(self, grace: float) -> None:
-        """Nothing to wait for: the server ends the calls."""
-
-    async def stop(self) -> None:
-        """Stops reading."""
-        task, self._task = self._task, None
-        await ended(task)
-
-    async def _run(self) -> None:
+    async def run(self) -> None:
+        """Reads whenever someone is subscribed; the server ends the calls."""
         pause = _GATHER_SECONDS
         while True:
             await self._wanted.wait()
