@@ -11,9 +11,10 @@ from typing import Any
 from buf.validate import validate_pb2
 from fetchbox.ingest.v1.manifest_pb2 import Manifest
 from fetchbox.ingest.v1.manifest_pb2 import Resource as Message
-from ingest_svc.rules import COMMON_URL, FORBIDDEN_HEADERS
+from ingest_svc.rules import COMMON_URL
 from ingest_svc.strict_json import MAX_DEPTH, Member
 from kernel.handlers import Resource
+from kernel.request_headers import FORBIDDEN_HEADERS
 
 
 def _rules(message: type[Message] | type[Manifest], field: str) -> validate_pb2.FieldRules:

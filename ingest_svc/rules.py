@@ -13,24 +13,8 @@ from ipaddress import AddressValueError, IPv6Address
 from fetchbox.ingest.v1.manifest_pb2 import Resource
 from ingest_svc.manifest import Draft, violation
 from kernel.errors import Violation
+from kernel.request_headers import FORBIDDEN_HEADERS
 from kernel.validation import violations
-
-FORBIDDEN_HEADERS = frozenset(
-    {
-        "connection",
-        "content-length",
-        "host",
-        "keep-alive",
-        "proxy-authenticate",
-        "proxy-authorization",
-        "proxy-connection",
-        "te",
-        "trailer",
-        "transfer-encoding",
-        "upgrade",
-    }
-)
-"""`Host`, `Content-Length` and what belongs to one connection (RFC 9110 section 7.6.1, RFC 2616 section 13.5.1)."""
 
 COMMON_URL = re.compile(r"https?://[A-Za-z0-9.-]+(?::[1-9][0-9]{0,3})?(?:[/?#][!-~]*)?")
 """URLs that need no closer look, and most are such."""

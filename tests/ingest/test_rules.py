@@ -14,8 +14,9 @@ from fetchbox.ingest.v1.manifest_pb2 import Manifest, Resource
 from ingest_svc.canonical import canonical
 from ingest_svc.manifest import Draft, read_members, read_message
 from ingest_svc.plain import plain_resources
-from ingest_svc.rules import FORBIDDEN_HEADERS, check, compiled, url_fault
+from ingest_svc.rules import check, compiled, url_fault
 from ingest_svc.strict_json import JsonError, members
+from kernel.request_headers import FORBIDDEN_HEADERS
 from kernel.validation import violations
 
 names = st.text(alphabet="aAbB-", min_size=1, max_size=3) | st.sampled_from(["Host", "TE", "Referer"])

@@ -13,6 +13,7 @@ from multidict import CIMultiDict
 
 from fetchbox.errors.v1 import errors_pb2
 from fetchbox.jobs.jobs_pb2 import DownloadTask, HttpHeader
+from kernel.request_headers import FORBIDDEN_HEADERS
 from worker_svc.fetch.failure import failure
 from worker_svc.fetch.url import Url
 
@@ -31,21 +32,6 @@ _CROSSES_ORIGINS: Final = frozenset(
         "if-unmodified-since",
         "range",
         "user-agent",
-    }
-)
-_NOT_THE_TASKS: Final = frozenset(
-    {
-        "connection",
-        "content-length",
-        "expect",
-        "host",
-        "keep-alive",
-        "proxy-authorization",
-        "proxy-connection",
-        "te",
-        "trailer",
-        "transfer-encoding",
-        "upgrade",
     }
 )
 _NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", re.ASCII)
@@ -123,7 +109,7 @@ def environment_secrets(environ: Mapping[str, str]) -> dict[str, str]:
 
 def _field(header: HttpHeader, secrets: Mapping[str, str]) -> Header:
     name = header.name.lower()
-    if not _NAME.fullmatch(name) or name in _NOT_THE_TASKS:
+    if not _NAME.fullmatch(name) or name in FORBIDDEN_HEADERS:
         raise _refused(name)
     value = _SECRET.sub(lambda match: _secret(match[1], secrets), header.value)
     if _NOT_IN_A_VALUE.search(value):
