@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -62,15 +63,20 @@ class Output:
         self.line(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
 
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[object]], title: str = "") -> None:
-        """Rows under a header: a box in a terminal, tab-separated in a pipe."""
+        """Rows under a header: a box in a terminal, a line a row where it is too narrow, tab-separated in a pipe."""
         if not self.terminal:
             for row in [columns, *rows]:
                 self.line("\t".join(_flat(cell) for cell in row))
             return
+        console = Console()
+        widths = [max(cell_len(str(row[n])) for row in [columns, *rows]) for n in range(len(columns))]
+        if sum(widths) + 3 * len(widths) + 1 > console.width:
+            _lines(console, columns, rows, widths, title)
+            return
         table = Table(*columns, title=title or None, title_justify="left", header_style="bold")
         for row in rows:
             table.add_row(*(_coloured(str(cell)) for cell in row))
-        Console().print(table)
+        console.print(table)
 
     def facts(self, facts: Mapping[str, object]) -> None:
         """Names and values, one pair a line; empty values are left out."""
@@ -106,6 +112,20 @@ def as_dict(message: Message) -> dict[str, Any]:
     if isinstance(data, bytes):
         value["data"] = json.loads(data or b"null")
     return value
+
+
+def _lines(
+    console: Console, columns: Sequence[str], rows: Sequence[Sequence[object]], widths: Sequence[int], title: str
+) -> None:
+    """Each row on a line of its own, which the terminal wraps: what is in it can be copied in one piece."""
+    if title:
+        console.print(Text(title, style="italic"))
+    for number, row in enumerate([columns, *rows]):
+        line = Text("  ").join(
+            _coloured(str(cell)) + " " * (width - cell_len(str(cell))) for cell, width in zip(row, widths, strict=True)
+        )
+        line.rstrip()
+        console.print(line, style="" if number else "bold", soft_wrap=True)
 
 
 def _coloured(text: str) -> Text:

@@ -111,7 +111,7 @@ def _repeatable(key: str) -> Iterator[None]:
 
 
 def _watch(options: Settings, answer: SubmitJobResponse) -> None:
-    out.note(f"accepted as {answer.job_id}", "green")
+    out.note(f"accepted as {answer.job_id}; Ctrl-C ends the watching, not the job", "green")
     with channels.operator(options) as stub:
         with JobProgress(answer.job_id) as progress:
             job = follow(stub, answer.job_id, progress.update)
