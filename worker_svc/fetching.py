@@ -137,6 +137,7 @@ def _refusal(task: DownloadTask) -> tuple[str, str] | None:
 
 def _stored(claim: Claim, attempt: Attempt, stored: StoredObject) -> Success:
     task, attempts = claim.task, claim.attempt + 1
+    metrics.BYTES_STORED.inc(stored.size)
     fields = {
         "key": stored.key,
         "size": str(stored.size),

@@ -28,6 +28,7 @@ async def test_a_job_is_stored_recorded_and_told(
     worker_config: Config, jobs: Jobs, start_worker: Start, site: SampleSite, s3_client: Any
 ) -> None:
     await start_worker(worker_config)
+    kept = metrics.REGISTRY.get_sample_value("fetchbox_stored_bytes_total") or 0.0
     urls = {"one": site.url("/images/1.png"), "big": site.url("/large.bin"), "r": site.url("/redirect")}
     job_id = await jobs.submit(urls, tags={"colour": "red"})
     record = await jobs.ended(job_id)
@@ -45,6 +46,9 @@ async def test_a_job_is_stored_recorded_and_told(
         assert line["size"] == len(site.body(path))
         assert (line["http_status"], line["attempts"], line["error_code"]) == (200, 1, "")
     assert lines[2]["final_url"] == site.url("/images/1.png")
+    assert metrics.REGISTRY.get_sample_value("fetchbox_stored_bytes_total") == kept + sum(
+        line["size"] for line in lines
+    )
 
     topics = Topics(jobs.resources.redis, worker_config)
 
