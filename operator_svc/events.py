@@ -1,9 +1,9 @@
 """WatchJob: the events of one job, what there is and then live, as one read with a cursor (seed 004; contracts, SSE).
 
-The story of one watcher: `hello`; a `gap` with the current record if its cursor is older than the stream; then, again
-and again, the record is read and after it the events up to the present. A record that has ended has its last event in
-the stream already, since one script writes both; so if the newest event is a terminal one, the stream is complete.
-If it is not, an operator replayed the job in between, and the watcher waits on.
+The story of one watcher: `hello`; a `gap` with the current record if its cursor is older than the stream, or newer than
+its last event; then, again and again, the record is read and after it the events up to the present. A record that has
+ended has its last event in the stream already, since one script writes both; so if the newest event is a terminal one,
+the stream is complete. If it is not, an operator replayed the job in between, and the watcher waits on.
 A client that has the last event already gets an empty stream, without `hello`: it need not come again (HTTP 204).
 """
 
@@ -42,14 +42,15 @@ class JobWatches:
         """The events after `last_event_id`, or all; `drop` ends a client that does not read. Raises `NOT_FOUND`."""
         async with self._turns:
             record = await jobs.require(self._ledger, job_id)
-            old = await self._is_older(job_id, last_event_id)
+            foreign = await self._is_foreign(job_id, last_event_id)
             over = await self._is_over(record, last_event_id)
         if over:
             return
-        yield _hello(job_id, last_event_id or START)
-        if old:
+        place = START if foreign or not last_event_id else last_event_id
+        yield _hello(job_id, place)
+        if foreign:
             yield _gap(record)
-        watcher = _Watcher(job_id, last_event_id or START, self._ledger, self._turns)
+        watcher = _Watcher(job_id, place, self._ledger, self._turns)
         async for event in watcher.past():
             yield event
         with self._feed.subscribe(job_id, watcher.place, drop) as live:
@@ -62,11 +63,15 @@ class JobWatches:
         newest = await self._ledger.last_events(record.job_id)
         return bool(newest) and newest[0].id == last_event_id and newest[0].type in TERMINAL
 
-    async def _is_older(self, job_id: str, last_event_id: str) -> bool:
+    async def _is_foreign(self, job_id: str, last_event_id: str) -> bool:
+        """Whether the stream, as it is now, cannot hold the event that the cursor names."""
         if not last_event_id:
             return False
         first = await self._ledger.events(job_id, START, 1)
-        return not first or parse_id(last_event_id) < parse_id(first[0].id)
+        newest = await self._ledger.last_events(job_id)
+        if not first or not newest:
+            return True
+        return not parse_id(first[0].id) <= parse_id(last_event_id) <= parse_id(newest[0].id)
 
 
 class _Watcher:

@@ -80,6 +80,17 @@ async def test_who_has_the_last_event_gets_an_empty_stream(operator, hand):
     assert types(await watch(operator, job_id, last.id, limit=2)) == ["hello", "replayed"]
 
 
+@pytest.mark.parametrize("last", ["99999999999999-0", f"{2**64}-0", f"{2**64 - 1}-{2**64 - 1}", "9" * 20 + "-0"])
+async def test_a_cursor_beyond_the_last_event_gets_a_gap_and_all_events(operator, hand, last):
+    job_id = await hand.job(1)
+    watching = asyncio.create_task(watch(operator, job_id, last))
+    await asyncio.sleep(0.2)
+    await hand.settle(job_id, 1)
+    events = await asyncio.wait_for(watching, 5)
+    assert types(events) == ["hello", "gap", "queued", "done"]
+    assert json.loads(events[0].data)["last_id"] == "0-0"
+
+
 async def test_a_cancel_ends_the_stream(operator, hand):
     job_id = await hand.job()
     watching = asyncio.create_task(watch(operator, job_id))
@@ -134,7 +145,7 @@ async def test_a_cursor_older_than_the_stream_gets_a_gap_with_the_record(operato
 
 async def test_a_stream_that_is_gone_is_a_gap_and_an_odd_cursor_ends_too(operator, hand):
     job_id = await hand.ended(1)
-    assert types(await watch(operator, job_id, "99999999999999-0")) == ["hello"]
+    assert types(await watch(operator, job_id, "99999999999999-0")) == ["hello", "gap", "queued", "done"]
     await hand.clients.commands.delete(keys.job_events(job_id))
     assert types(await watch(operator, job_id, "5-0")) == ["hello", "gap"]
 
