@@ -64,13 +64,7 @@ def read(
     entry_id, fields = raw
     assert isinstance(entry_id, bytes)  # noqa: S101 - the shape of a reply
     assert isinstance(fields, list)  # noqa: S101 - the shape of a reply
-    payload, traceparent, ledgered = b"", "", False
-    for i in range(0, len(fields), 2):
-        name = fields[i]
-        if name == b"payload":
-            payload = fields[i + 1]
-        elif name == b"traceparent":
-            traceparent = fields[i + 1].decode("ascii", "replace")
-        elif name == b"ledger":
-            ledgered = True
+    named = dict(zip(fields[::2], fields[1::2], strict=True))
+    payload, ledgered = named.get(b"payload", b""), b"ledger" in named
+    traceparent = named.get(b"traceparent", b"").decode("ascii", "replace")
     return Entry(partition, entry_id.decode(), payload, traceparent, ledgered, deliveries, attempts, crashes, solo)

@@ -16,6 +16,8 @@ from kernel.ledger.record import error_json, error_of
 from kernel.telemetry import metrics
 
 _INFO, _WARN, _ERROR = LogLevel.LOG_LEVEL_INFO, LogLevel.LOG_LEVEL_WARN, LogLevel.LOG_LEVEL_ERROR
+_PRIVATE = frozenset({b"x", b"r"})
+"""Verdicts that change nothing about a job that has a total."""
 
 
 class Outcomes:
@@ -50,7 +52,7 @@ class Outcomes:
         verdicts = reply[11:]
         for item, verdict in zip(items, verdicts, strict=True):
             self._one(flush, job, item, verdict)
-        if any(verdict not in {b"x", b"r"} for verdict in verdicts) or (b"r" in verdicts and job.total == 0):
+        if not _PRIVATE.issuperset(verdicts) or (job.total == 0 and b"r" in verdicts):
             self._publisher.status(flush, job)
         if job.ended and b"n" in verdicts:
             flush.jobs_ended.append((job.job_type, job.status))

@@ -137,7 +137,11 @@ class Settler:
         for item in taken:
             if self._valid(item):
                 self._settling.append(item)
-                jobs.setdefault(item.claim.task.job_id, []).append(item)
+                job_id = item.claim.task.job_id
+                if job_id in jobs:
+                    jobs[job_id].append(item)
+                else:
+                    jobs[job_id] = [item]
             else:
                 item.done("fenced")
         return list(jobs.values())

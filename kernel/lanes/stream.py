@@ -271,7 +271,8 @@ class StreamLane:
 
     def holds(self, claim: Claim) -> bool:
         """Whether the claim is still ours: our lease has not lapsed since."""
-        return claim.epoch == self.epoch and self._alive
+        heartbeat = self._heartbeat
+        return claim.epoch == self.epoch and heartbeat is not None and heartbeat.alive
 
     @property
     def last_poll_age(self) -> float:

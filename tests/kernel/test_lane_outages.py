@@ -115,7 +115,7 @@ async def test_a_demoted_master_is_waited_for(own: tuple[Rig, Valkey]) -> None:
     lane = await box.lane()
     claims = await box.claim(lane, 30)
     await box.redis.execute_command("REPLICAOF", "127.0.0.1", "1")
-    settling = [asyncio.create_task(lane.settle(claim, Success())) for claim in claims]
+    settling = [asyncio.ensure_future(lane.settle(claim, Success())) for claim in claims]
     await asyncio.sleep(0.3)
     assert not any(one.done() for one in settling)
     with pytest.raises(FetchboxError, match="UNAVAILABLE"):

@@ -308,7 +308,7 @@ async def test_acknowledgement_comes_last(box: Rig) -> None:
     for _ in range(20):
         await box.submit(1)
         claims = await box.claim(lane, 1)
-        settling = asyncio.create_task(lane.settle(claims[0], Success()))
+        settling = asyncio.ensure_future(lane.settle(claims[0], Success()))
         await until(box.pending, lambda count: count == 0)
         assert settling.done()
     assert len(await box.logs()) == 20
