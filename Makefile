@@ -62,6 +62,10 @@ check: lint gen-check test ## All that must be green
 chaos: setup ## Kills workers, ingest, Redis and S3 at random: make chaos [SEED=7] [MANIFESTS=20] [RESOURCES=500]
 	python -m benchmarks.chaos --seed $(or $(SEED),0) --manifests $(or $(MANIFESTS),20) --resources $(or $(RESOURCES),500)
 
+.PHONY: soak
+soak: setup ## Manifests for MINUTES (5), while memory, files and connections are watched
+	python -m benchmarks.soak --minutes $(or $(MINUTES),5)
+
 .PHONY: bench
 bench: setup ## Runs the benchmarks beside their peers
 	python -m benchmarks.accept
