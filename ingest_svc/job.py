@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from fetchbox.config.v1.config_pb2 import JobType
 from ingest_svc.reading import Reading
+from kernel import places
 from kernel.handlers import Manifest
 from kernel.ledger import JobRecord
 from kernel.objects import s3_uri
@@ -23,13 +24,13 @@ class Job:
 
     @property
     def document_key(self) -> str:
-        """The object of the submitted document (seed 001 section 1, Processing Semantics 3)."""
-        return f"manifests/{self.job_type}/{self.job_id}/metadata.json"
+        """The object of the submitted document."""
+        return places.document(self.job_type, self.job_id)
 
     @property
     def tasks_key(self) -> str:
         """The object of the built tasks, beside the document."""
-        return tasks_key(self.job_type, self.job_id)
+        return places.tasks(self.job_type, self.job_id)
 
     @property
     def manifest_key(self) -> str:
@@ -60,8 +61,3 @@ class Job:
             metadata_json=reading.metadata,
             attributes_json=reading.attributes,
         )
-
-
-def tasks_key(job_type: str, job_id: str) -> str:
-    """The object of a job's tasks."""
-    return f"manifests/{job_type}/{job_id}/tasks.binpb"

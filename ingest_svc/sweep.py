@@ -5,8 +5,9 @@ from collections.abc import Iterable
 from fetchbox.config.v1.config_pb2 import Config, JobType
 from fetchbox.jobs.jobs_pb2 import DownloadTask
 from ingest_svc import hints, tasks
-from ingest_svc.job import Job, tasks_key
+from ingest_svc.job import Job
 from ingest_svc.publication import Publication
+from kernel import places
 from kernel.clock import Clock
 from kernel.config import millis
 from kernel.errors import FetchboxError
@@ -59,7 +60,7 @@ class Sweep:
         """The tasks of a job. Without a record its type is not known, but it is one of a few."""
         job_types: Iterable[str] = self._job_types if record is None else (record.job_type,)
         for job_type in job_types:
-            packed = await self._objects.get(self._objects.bucket, tasks_key(job_type, job_id))
+            packed = await self._objects.get(self._objects.bucket, places.tasks(job_type, job_id))
             if packed is not None:
                 return packed
         return None

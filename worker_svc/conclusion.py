@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fetchbox.errors.v1 import errors_pb2
+from kernel import places
 from kernel.errors import failure_name
 from kernel.handlers import HandlerRegistry, JobHandler, JobSummary, call_hook, describe
 from kernel.ledger import JobRecord, Ledger
@@ -31,21 +32,20 @@ class Conclusion:
     async def __call__(self, record: JobRecord) -> Ending:
         """One job whose finalization is ours. Of a canceled job only the results are written."""
         lines = await self._lines(record)
-        key = results.place(record.job_type, record.job_id, results.RESULTS)
+        key = places.results(record.job_type, record.job_id)
         body = results.document(lines)
         await self._objects.put(self._objects.bucket, key, body, content_type="application/jsonl")
         uri = s3_uri(self._objects.bucket, key)
         return Ending(uri, None if record.status == "canceled" else await self._tell(record, uri, lines))
 
     async def _lines(self, record: JobRecord) -> list[dict[str, Any]]:
-        former = await self._document(record, results.RESULTS)
-        tasks = b"" if record.direct else await self._document(record, results.TASKS)
+        former = await self._document(places.results(record.job_type, record.job_id))
+        tasks = b"" if record.direct else await self._document(places.tasks(record.job_type, record.job_id))
         latest = await self._ledger.results(record.job_id)
         canceled = record.status == "canceled"
         return results.merge(results.order_of(tasks), former.splitlines(), latest, canceled=canceled)
 
-    async def _document(self, record: JobRecord, name: str) -> bytes:
-        key = results.place(record.job_type, record.job_id, name)
+    async def _document(self, key: str) -> bytes:
         return await self._objects.get(self._objects.bucket, key) or b""
 
     async def _tell(self, record: JobRecord, uri: str, lines: Sequence[Mapping[str, Any]]) -> tuple[str, str] | None:

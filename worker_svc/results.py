@@ -13,10 +13,6 @@ from fetchbox.errors.v1 import errors_pb2
 from fetchbox.jobs.jobs_pb2 import DownloadTask
 from kernel.errors import failure_name
 from kernel.handlers import StoredObject
-from kernel.ids import key_segment
-
-RESULTS = "results.jsonl"
-TASKS = "tasks.binpb"
 
 STORED = "stored"
 FAILED = "failed"
@@ -38,11 +34,6 @@ _EMPTY: dict[str, Any] = {
     "error_message": "",
 }
 _CANCELED_CODE = failure_name(errors_pb2.FAILURE_CODE_SYSTEM_CANCELED)
-
-
-def place(job_type: str, job_id: str, name: str) -> str:
-    """The key of a document beside the job's manifest. A direct producer's names are made key-safe."""
-    return f"manifests/{key_segment(job_type or 'default')}/{key_segment(job_id)}/{name}"
 
 
 def order_of(packed: bytes) -> Iterator[str]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import orjson
 
 from fetchbox.jobs.jobs_pb2 import JobState, JobStatus
+from kernel import places
 
 _STATES: dict[str, JobState.ValueType] = {
     "queued": JobState.JOB_STATE_QUEUED,
@@ -63,12 +64,12 @@ def log_offset(created_ms: int) -> int:
 
 def manifest_key(bucket: str, job_type: str, job_id: str) -> str:
     """`s3://` URI of a manifest at its default place."""
-    return f"s3://{bucket}/manifests/{job_type}/{job_id}/metadata.json"
+    return f"s3://{bucket}/{places.document(job_type, job_id)}"
 
 
 def results_key(bucket: str, job_type: str, job_id: str) -> str:
     """`s3://` URI of a results document at its default place."""
-    return f"s3://{bucket}/manifests/{job_type}/{job_id}/results.jsonl"
+    return f"s3://{bucket}/{places.results(job_type, job_id)}"
 
 
 def stored_results(bucket: str, record: JobRecord, key: str) -> str:
