@@ -1,10 +1,9 @@
 """The snapshot of one job: the ledger's record as operators see it (seed 001 section 2)."""
 
 from fetchbox.operator.v1.job_pb2 import Job, JobError, LogCursor
-from kernel import keys
+from kernel import keys, redaction
 from kernel.errors import not_found, operator_code
 from kernel.ledger import JobRecord, Ledger, operator_status
-from operator_svc import redaction
 from operator_svc.times import timestamp
 
 

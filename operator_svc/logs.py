@@ -9,12 +9,13 @@ from collections.abc import AsyncIterator, Callable
 
 from fetchbox.jobs.jobs_pb2 import JobLog, LogLevel
 from fetchbox.operator.v1 import job_pb2
+from kernel import redaction
 from kernel.errors import Violation, invalid
 from kernel.ledger import JobRecord, Ledger
 from kernel.ledger.base import TERMINAL
 from kernel.log.offsets import MAX_SEQ, entry_id, parse_id
 from kernel.log.topics import Received, Topic
-from operator_svc import jobs, redaction
+from operator_svc import jobs
 from operator_svc.feed import Feed, FellBehindError, Subscription
 from operator_svc.times import timestamp
 

@@ -125,8 +125,11 @@ def test_a_site_is_the_same_for_both_schemes_and_spellings() -> None:
 
 
 def test_secrets_are_redacted_and_the_rest_is_not() -> None:
-    url = parse("https://user:pw@h/p?X-Amz-Signature=abc&page=2&access_token=t&sig=&q=a%20b")
-    assert url.redacted == "https://h/p?X-Amz-Signature=REDACTED&page=2&access_token=REDACTED&sig=&q=a%20b"
+    url = parse("https://user:pw@h/p?X-Amz-Signature=abc&page=2&access_token=t&sig=&q=a%20b&design=1&code=c")
+    assert (
+        url.redacted
+        == "https://h/p?X-Amz-Signature=REDACTED&page=2&access_token=REDACTED&sig=&q=a%20b&design=1&code=REDACTED"
+    )
     assert "abc" not in repr(url)
     assert "pw" not in repr(url)
     assert isinstance(url, Url)

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kernel import redaction
 from kernel.errors import FetchboxError
-from operator_svc import pages, redaction
+from operator_svc import pages
 
 SECRET = "s3cr3tvalue"
 
@@ -17,7 +18,7 @@ SECRET = "s3cr3tvalue"
     [
         "X-Amz-Signature", "X-Amz-Credential", "X-Amz-Security-Token", "X-Goog-Signature", "X-Goog-Credential", "sig",
         "Signature", "Policy", "Key-Pair-Id", "AWSAccessKeyId", "token", "access_token", "api_key", "apikey", "key",
-        "password", "client_secret", "auth", "code", "jwt",
+        "password", "client_secret", "auth", "code", "jwt", "AccessKeyId", "sessionid", "hmac",
     ],
 )  # fmt: skip
 def test_signed_parameters_are_hidden(name):

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import unquote_to_bytes
 
+from kernel import redaction
 from worker_svc.fetch.host import UrlError, clean_host
 
 LONGEST_URL: Final = 65_536
@@ -22,7 +23,6 @@ _AUTHORITY: Final = re.compile(rb"[^/?]+")
 _CONTROL: Final = re.compile(rb"[\x00-\x1f\x7f]")
 _PORT: Final = re.compile(rb"[0-9]{1,5}")
 _NOT_ON_THE_WIRE: Final = re.compile(rb"[^A-Za-z0-9\-._~:/?\[\]@!$&'()*+,;=%]")
-_SECRET_NAME: Final = re.compile(r"sig|token|key|secret|passw|credential|auth|hmac|policy|session", re.IGNORECASE)
 
 
 class SchemeError(UrlError):
@@ -70,7 +70,7 @@ class Url:
         path, mark, query = self.target.partition("?")
         if not mark:
             return self.text
-        return f"{self.scheme}://{self.netloc}{path}?{'&'.join(map(_redacted, query.split('&')))}"
+        return f"{self.scheme}://{self.netloc}{path}?{redaction.query(query)}"
 
     def __repr__(self) -> str:
         return f"Url({self.redacted})"
@@ -164,8 +164,3 @@ def _without_dots(path: bytes) -> bytes:
     if segments[-1] in {b".", b".."}:
         kept.append(b"")
     return b"/" + b"/".join(kept)
-
-
-def _redacted(parameter: str) -> str:
-    name, mark, value = parameter.partition("=")
-    return f"{name}=REDACTED" if mark and value and _SECRET_NAME.search(name) else parameter

@@ -1,6 +1,7 @@
 """What must not be shown: signed query parameters, user information in URLs, and credential headers.
 
-Kept only where a replay needs it, which is inside the dead letter itself; every listing and log goes through here.
+Kept only where a replay needs it, which is inside the dead letter itself; listings, logs of jobs, results and what is
+stored beside an object go through here. The services' own logs drop queries altogether (`kernel.telemetry`).
 """
 
 import re
@@ -11,11 +12,11 @@ HIDDEN = "REDACTED"
 """What stands in place of a secret."""
 
 _SECRET_WORDS = re.compile(
-    r"(^|[-_.])(sig|signature|token|credential|api-?key|secret|password|passwd|pwd|auth|jwt|awsaccesskeyid|accesstoken"
+    r"(^|[-_.])(sig|signature|token|credential|api-?key|secret|password|passwd|pwd|auth|jwt|(aws)?accesskey(id)?|accesstoken|hmac"
     r"|authorization|cookie)s?($|[-_.])",
     re.IGNORECASE,
 )
-_SECRET_PARAMETERS = re.compile(r"(^|[-_.])(key|policy|code|session|sid)($|[-_.])", re.IGNORECASE)
+_SECRET_PARAMETERS = re.compile(r"(^|[-_.])(key|policy|code|session(id)?|sid)($|[-_.])", re.IGNORECASE)
 _WITHIN = re.compile(r"//[^/?#]*@|[?&#;]([^=&?#;]+)=")
 """What may give a credential away in a URL that is itself a parameter: its user information, or a parameter's name."""
 _URL = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://[^\s\"'<>]+")
@@ -45,19 +46,20 @@ def url(text: str) -> str:
             parts.scheme,
             f"{HIDDEN}@{host}" if "@" in parts.netloc else host,
             parts.path,
-            _query(parts.query),
-            _query(parts.fragment),
+            query(parts.query),
+            query(parts.fragment),
         )
     )
 
 
-def _query(query: str) -> str:
-    return "&".join(_pair(pair) for pair in query.split("&"))
+def query(text: str) -> str:
+    """A query string with the values of secret parameters hidden; else byte for byte."""
+    return "&".join(_pair(pair) for pair in text.split("&"))
 
 
 def _pair(pair: str) -> str:
-    name, equals, value = pair.partition("=")
-    hidden = equals and (is_secret_parameter(unquote_plus(name)) or _carries_secret(unquote_plus(value)))
+    name, _, value = pair.partition("=")
+    hidden = value and (is_secret_parameter(unquote_plus(name)) or _carries_secret(unquote_plus(value)))
     return f"{name}={HIDDEN}" if hidden else pair
 
 
