@@ -7,7 +7,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
@@ -56,21 +56,25 @@ class Output:
             sys.stdout.write(text + "\n")
             sys.stdout.flush()
         except BrokenPipeError:
-            _reader_gone()
+            _let_go_of_stdout()
+            sys.exit(BROKEN_PIPE)
+        except OSError as error:
+            _let_go_of_stdout()
+            sys.exit(f"error: cannot write: {error.strerror}")
 
     def document(self, value: Mapping[str, Any]) -> None:
         """One JSON document on one line of stdout."""
         self.line(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
 
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[object]], title: str = "") -> None:
-        """Rows under a header: a box in a terminal, a line a row where it is too narrow, tab-separated in a pipe."""
+        """Rows under a header: a box in a terminal, a line a job where it is too narrow, tab-separated in a pipe."""
         if not self.terminal:
             for row in [columns, *rows]:
                 self.line("\t".join(_flat(cell) for cell in row))
             return
         console = Console()
         widths = [max(cell_len(str(row[n])) for row in [columns, *rows]) for n in range(len(columns))]
-        if sum(widths) + 3 * len(widths) + 1 > console.width:
+        if "job" in columns and sum(widths) + 3 * len(widths) + 1 > console.width:  # ids are to be copied whole
             _lines(console, columns, rows, widths, title)
             return
         table = Table(*columns, title=title or None, title_justify="left", header_style="bold")
@@ -136,6 +140,6 @@ def _flat(cell: object) -> str:
     return " ".join(str(cell).split())
 
 
-def _reader_gone() -> NoReturn:
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the interpreter complains at its exit
-    sys.exit(BROKEN_PIPE)
+def _let_go_of_stdout() -> None:
+    """What could not be written is dropped, or the interpreter complains at its exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
