@@ -12,7 +12,7 @@ import typer
 from cli import config_commands, dlq, health, jobs, publish_task, serve, streams, submit, up, worker
 from cli.demo import command as demo
 from cli.output import out
-from cli.problems import CommandError
+from cli.problems import USAGE, CommandError
 from cli.settings import Settings
 
 _INTERRUPTED = 128 + signal.SIGINT
@@ -83,17 +83,31 @@ def root(
 
 def main() -> None:
     """Runs the command line and exits."""
+    _open_streams()
     try:
         app()
     except CommandError as error:
-        error.show()
-        sys.exit(error.exit_code)
+        _fail(error)
+    except UnicodeEncodeError as error:
+        _fail(CommandError(f"an argument is no text in UTF-8: {error.object!a}", USAGE))
     except KeyboardInterrupt:
         _leave()
     except SystemExit as end:
         if end.code == _INTERRUPTED:
             _leave()
         raise
+
+
+def _open_streams() -> None:
+    """Streams that the caller has closed take what comes and show nothing."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115  # as long as the process
+
+
+def _fail(error: CommandError) -> NoReturn:
+    error.show()
+    sys.exit(error.exit_code)
 
 
 def _leave() -> NoReturn:

@@ -20,6 +20,7 @@ from kernel import keys
 from kernel.ids import uuid7
 
 app = typer.Typer()
+_MOST = 2**32 - 1  # what the fields hold
 
 
 @command(app)
@@ -32,8 +33,12 @@ def publish_task(
     job_id: Annotated[str, typer.Option(help="The job; default: a new UUIDv7.")] = "",
     job_type: Annotated[str, typer.Option(help="The configured job type.")] = "default",
     resource_id: Annotated[str, typer.Option(help="The resource, unique in its job.")] = "resource-1",
-    resources_total: Annotated[int, typer.Option(min=0, help="How many resources the job has; 0: unknown.")] = 1,
-    resource_index: Annotated[int, typer.Option(min=0, help="Which of them this is, from 1; 0: unknown.")] = 1,
+    resources_total: Annotated[
+        int, typer.Option(min=0, max=_MOST, help="How many resources the job has; 0: unknown.")
+    ] = 1,
+    resource_index: Annotated[
+        int, typer.Option(min=0, max=_MOST, help="Which of them this is, from 1; 0: unknown.")
+    ] = 1,
     tenant: Annotated[str, typer.Option(help="The tenant.")] = "",
     checksum: Annotated[str, typer.Option(help="What the content must have: sha256:<64 hex digits>.")] = "",
     header: Annotated[list[str] | None, typer.Option(help="A request header, `name: value`; repeatable.")] = None,

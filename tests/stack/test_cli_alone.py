@@ -4,6 +4,7 @@ import json
 import os
 import pty
 import re
+import shlex
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -221,6 +222,30 @@ def test_publish_task_reads_many_tasks(cli: CommandLine, text: str) -> None:
 @pytest.mark.parametrize("text", ["", "{", '{"jobid": 1}', "[1]", "\x00", '{"job_id": 7}'])
 def test_publish_task_refuses_what_is_no_task(cli: CommandLine, text: str) -> None:
     assert cli.run("publish-task", "-", stdin=text, environ={"REDIS_ADDR": "127.0.0.1:9"}).returncode == 2
+
+
+def test_an_argument_that_is_no_text_is_wrong_usage(cli: CommandLine) -> None:
+    run = cli.spawn("publish-task", "--dry-run", "--job-id", "d\udce9", "--url", "http://h/")
+    assert run.returncode == 2
+    assert run.stderr == "error: an argument is no text in UTF-8: 'd\\udce9'\n"
+
+
+@pytest.mark.parametrize("option", ["--resources-total", "--resource-index"])
+def test_a_number_that_no_task_can_hold_is_wrong_usage(cli: CommandLine, option: str) -> None:
+    assert cli.run("publish-task", "--dry-run", "--url", "http://h/", option, str(2**32)).returncode == 2
+    assert cli.run("publish-task", "--dry-run", "--url", "http://h/", option, str(2**32 - 1)).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("target", "code", "told"),
+    [("/dev/full", 1, "error: cannot write: No space left on device\n"), ("&-", 0, ""), ("/dev/null 2>&-", 0, "")],
+)
+def test_what_cannot_be_written_is_told_without_a_trace(cli: CommandLine, target: str, code: int, told: str) -> None:
+    command = f"{shlex.join(cli.argv('config', 'show', '--json'))} >{target}"
+    run = subprocess.run(
+        ["/bin/sh", "-c", command], cwd=cli.directory, env=cli.environment, capture_output=True, text=True, check=False
+    )
+    assert (run.returncode, run.stderr) == (code, told)
 
 
 def test_a_reader_that_goes_away_is_no_error(cli: CommandLine) -> None:
