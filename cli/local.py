@@ -94,8 +94,8 @@ class LocalPlatform:
         self.roles.clear()
         if hasattr(self, "stack"):
             self.stack.stop()
-        self._state_file.unlink(missing_ok=True)
         if self._lock is not None:
+            self._state_file.unlink(missing_ok=True)
             self._lock.close()
             self._lock = None
 
@@ -115,13 +115,15 @@ class LocalPlatform:
 
     def _take_lock(self) -> None:
         self.data.mkdir(parents=True, exist_ok=True)
-        self._lock = (self.data / "lock").open("w")
+        lock = (self.data / "lock").open("w")
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
+            lock.close()
             raise CommandError(
                 f"another `fetchbox up` uses {self.data}", USAGE, hint="Use that one, or another --data directory."
             ) from error
+        self._lock = lock
 
     def _choose_addresses(self) -> None:
         """The addresses of the roles, as overrides, so that every part agrees on them."""

@@ -69,6 +69,7 @@ def test_up_serves_keeps_and_ends(cli: CommandLine, web: SampleSite) -> None:
         second = cli.spawn("up", "--any-ports")
         assert second.returncode == 2
         assert "another `fetchbox up`" in second.stderr
+        assert cli.run("jobs", "list").returncode == 0, "the first is found as before"
         first.send_signal(signal.SIGINT)
         assert first.wait(30) == 0
     assert mine(cli.directory) == []
