@@ -134,10 +134,14 @@ class DeadLetterOffice:
 
 
 async def forwards(letters: DeadLetters, partition: int) -> AsyncIterator[Letter]:
-    """The letters of a partition, oldest first."""
+    """The letters that a partition holds now, oldest first; those that come meanwhile are left out."""
+    newest = await letters.newest(partition, NEWEST, 1)
+    last = parse_id(newest[0].id) if newest else (0, 0)
     after = START
     while chunk := await letters.oldest(partition, after, CHUNK):
         for letter in chunk:
+            if parse_id(letter.id) > last:
+                return
             yield letter
         after = chunk[-1].id
 

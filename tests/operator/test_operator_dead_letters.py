@@ -9,6 +9,7 @@ from fetchbox.operator.v1 import operator_service_pb2 as pb
 from kernel import keys
 from kernel.dead_letters import DeadLetters
 from kernel.log.offsets import parse_id
+from operator_svc.dead_letters import forwards
 
 
 async def listed(operator, **request) -> list:
@@ -134,6 +135,20 @@ async def test_a_whole_job_is_replayed_and_more_than_500_letters_by_repetition(o
     assert second[:120] == [("replayed", 1)] * 120
     assert len(second) == 500
     assert len(await hand.tasks()) == 620
+
+
+async def test_a_replay_of_a_job_leaves_out_the_letters_that_it_causes(hand, config):
+    """Tasks that fail again at once would be replayed up to the cap in one call, and with `force` without an end."""
+    job_id, _ = await failed_job(hand, 3)
+    letters = DeadLetters(hand.clients, config)
+    seen = []
+    async for letter in forwards(letters, hand.topics.dlq.partition_of(job_id)):
+        seen.append(letter.message.task.resource_id)
+        assert len(seen) <= 3
+        await hand.letter(job_id, len(seen), replay=1)
+    assert seen == ["r1", "r2", "r3"]
+    empty = 1 - hand.topics.dlq.partition_of(job_id)
+    assert [letter async for letter in forwards(letters, empty)] == []
 
 
 @pytest.mark.parametrize("payload", [b"\xff\xff\xff", b"", b"\x0a\x05ab"])
