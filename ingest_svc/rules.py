@@ -33,11 +33,17 @@ def check(draft: Draft, max_resources: int) -> list[Violation]:
     if len(manifest.resources) > max_resources:
         text = f"has {len(manifest.resources)} entries, and at most {max_resources} are allowed"
         return [*draft.faults, violation("resources", text, "resources.max_items")]
-    ruled = (violation(found.field, found.description, found.rule) for found in violations(manifest))
+    ruled = (violation(found.field, _wording(found), found.rule) for found in violations(manifest))
     broken = [*ruled, *compiled(manifest.resources)]
     if not draft.faults:
         return broken
     return [*draft.faults, *_elsewhere(broken, {fault.field for fault in draft.faults})]
+
+
+def _wording(found: Violation) -> str:
+    """A pattern says little to people; the one that every newcomer meets is put into words."""
+    url = found.rule == "string.pattern" and found.field.endswith("].url")
+    return "must begin with http:// or https://" if url else found.description
 
 
 def compiled(resources: Iterable[Resource]) -> Iterator[Violation]:

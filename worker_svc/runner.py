@@ -166,8 +166,12 @@ class Runner:
                 if not self._open():
                     return
                 claims = await self._lane.claim(self.limits.slots - len(self.running), self.limits.block)
-            except Exception as error:  # noqa: BLE001 - the feeder outlives every outage, and says so
+            except FetchboxError as error:
                 log.warn("claim_failed", error=error)
+                await self._clock.sleep(_RETRY_SECONDS)
+                continue
+            except Exception as error:  # the feeder outlives a fault of ours too, and shows it
+                log.exception("claim_broken", error)  # noqa: PLE1205, TRY401 - our own logger, which takes the error
                 await self._clock.sleep(_RETRY_SECONDS)
                 continue
             await self._admit(claims)

@@ -103,6 +103,10 @@ class Settler:
                 _log.warn("lane_link_lost", error=str(lost))
                 await self._clock.sleep(pause)
                 pause = min(pause * 2, _LONGEST_PAUSE)
+            except Exception as error:  # noqa: BLE001 - a fault of ours is shown, and never ends the settling silently
+                _log.exception("lane_settlement_broken", error)
+                await self._clock.sleep(pause)
+                pause = min(pause * 2, _LONGEST_PAUSE)
             if not (self._gathered or self._settling or self._ready or self._published or self._extra):
                 self._wake.clear()
                 self._idle.set()

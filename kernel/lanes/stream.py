@@ -44,6 +44,7 @@ __all__ = ["Claim", "Failure", "Outcome", "Settled", "StreamLane", "Success"]
 
 _TICK = 0.25
 """How often an idle worker looks for retries that are due, in seconds; its own it knows better."""
+_MESSAGE_CHARACTERS = 4096
 _log = get_logger(__name__)
 
 
@@ -205,6 +206,7 @@ class StreamLane:
         if isinstance(outcome, Success):
             item = Item(claim, _success(claim.attempt + 1, outcome.detail), logs=outcome.logs)
         else:
+            outcome.message = _writable(outcome.message)
             verdict = self._retry.judge(claim, outcome)
             item = Item(claim, verdict, outcome.code, outcome.message, outcome.logs)
             if verdict.kind == "r":
@@ -315,3 +317,8 @@ def _tell(loop: asyncio.AbstractEventLoop, told: Callable[[bool], None], alive: 
     """Hands news from the heartbeat's thread to the event loop, unless that is closed already."""
     if not loop.is_closed():
         loop.call_soon_threadsafe(told, alive)
+
+
+def _writable(message: str) -> str:
+    """The message of a failure, at most so long, without what UTF-8 cannot hold: whatever a handler raised fits."""
+    return message[:_MESSAGE_CHARACTERS].encode(errors="replace").decode()

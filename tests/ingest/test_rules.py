@@ -230,3 +230,10 @@ def test_depth_of_a_hundred_passes() -> None:
 def test_good_urls_pass(url: str) -> None:
     assert url_fault(url) is None
     assert violations(Resource(id="a", url=url)) == []
+
+
+def test_a_url_of_another_scheme_is_refused_in_words() -> None:
+    draft = read_document(b'{"manifest_version":"v1","resources":[{"id":"a","url":"example.com/a.png"}]}')
+    (broken,) = check(draft, 10)
+    assert (broken.field, broken.rule) == ("resources[0].url", "string.pattern")
+    assert broken.description == "must begin with http:// or https://"

@@ -339,3 +339,15 @@ async def test_nothing_is_left_behind(box: Rig) -> None:
     await lane.stop()
     left = {key.decode() for key in await box.redis.keys("*")}
     assert not [key for key in left if key.startswith("{")], "side keys of lanes"
+
+
+@pytest.mark.parametrize("message", ["half of \udcff a character", "x" * 1_000_000, ""])
+async def test_whatever_a_handler_raises_can_be_settled(box: Rig, message: str) -> None:
+    job_id = await box.submit(1)
+    lane = await box.lane()
+    (claim,) = await box.claim(lane, 1)
+    settled = await lane.settle(claim, Failure("DOWNLOAD_HTTP_404", message))
+    assert settled.outcome == "failed"
+    record = await box.ledger.get(job_id)
+    assert record is not None
+    assert record.error_message == message[:4096].replace("\udcff", "?")
