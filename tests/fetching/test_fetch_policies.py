@@ -66,6 +66,15 @@ async def test_a_key_that_climbs_is_refused_before_anything_is_sent(world: World
     assert world.origin.connections == 0
 
 
+@pytest.mark.parametrize("bucket", ["../x", "a/b", "..", "a..b", "a?b", "a#b", "é" * 3, "a\n", "x" * 256])
+async def test_a_bucket_that_leads_elsewhere_is_refused_before_anything_is_sent(world: World, bucket: str) -> None:
+    task = world.task()
+    task.storage_hint.bucket = bucket
+    with pytest.raises(FetchFailure, match="VALIDATION_TASK"):
+        await (await world.fetcher()).fetch(task, policy_of(world.config, task))
+    assert world.origin.connections == 0
+
+
 async def test_secrets_are_filled_in_when_sent_and_never_shown(world: World) -> None:
     world.secrets.update(environment_secrets({"FETCHBOX_SECRET_API_TOKEN": "t0k3n", "PATH": "/bin"}))
     assert world.secrets == {"API_TOKEN": "t0k3n"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -15,6 +16,9 @@ from worker_svc.fetch.headers import RequestHeaders, request_headers
 from worker_svc.fetch.host import HostAddressError, UrlError
 from worker_svc.fetch.policy import FetchPolicy
 from worker_svc.fetch.url import SchemeError, Url, parse
+
+_BUCKET = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_-]|\.(?!\.)){1,254}")
+"""Also the names that old buckets have; none that could lead a request elsewhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +41,8 @@ def order_of(task: DownloadTask, policy: FetchPolicy, secrets: Mapping[str, str]
         url = parse(task.url)
     except UrlError as error:
         raise unfit_url(error) from error
+    if _BUCKET.fullmatch(policy.bucket) is None:
+        raise failure(codes.FAILURE_CODE_VALIDATION_TASK, f"no bucket: {policy.bucket[:128]!r}", fault="task")
     headers = request_headers(task, url, secrets, user_agent)
     flags: tuple[str, ...] = ()
     try:
