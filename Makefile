@@ -67,9 +67,11 @@ soak: setup ## Manifests for MINUTES (5), while memory, files and connections ar
 	python -m benchmarks.soak --minutes $(or $(MINUTES),5)
 
 .PHONY: bench
-bench: setup ## Runs the benchmarks beside their peers
+bench: setup ## Runs the benchmarks beside their peers (BullMQ needs node)
 	python -m benchmarks.accept
-	python -m benchmarks.lane
+	python -m benchmarks.lane --peers
+	python -m benchmarks.worker
+	python -m benchmarks.fetch
 	python -m benchmarks.gateway
 
 .PHONY: clean
