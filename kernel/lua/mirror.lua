@@ -14,7 +14,6 @@ local made = false
 if redis.call('EXISTS', J) == 0 then
   redis.call('HSET', J, 'status', 'queued', 'direct', '1', 'created_ts', now, 'updated_ts', now,
     'resource_total', total_said, 'resource_completed', 0, 'resource_failed', 0, unpack(ARGV, 8))
-  if total_said == 0 or total_said > 1000000 then redis.call('HSET', J, 'by_id', '1') end
   redis.call('XADD', E, '*', 'type', 'queued', 'ts', now, 'step', ARGV[1], 'data', '{}')
   redis.call('RESTORE', E, 0, redis.call('DUMP', E), 'REPLACE')
   made = true

@@ -6,11 +6,11 @@
 --   not_failed | too_many_replays | canceled | gone. max_replays 0 waives the cap
 local J, E, B, R = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local id, index = ARGV[1], tonumber(ARGV[2])
-local h = redis.call('HMGET', J, 'status', 'resource_total', 'resource_failed', 'direct', 'by_id', 'replays', 'rev')
+local h = redis.call('HMGET', J, 'status', 'resource_total', 'resource_failed', 'direct', 'replays', 'rev')
 if not h[1] then return {'gone', 0} end
 local total = tonumber(h[2] or 0)
 local one = total == 1 and h[4] ~= '1'
-local number = tonumber(one and h[6] or redis.call('HGET', R, 'p:' .. id) or 0)
+local number = tonumber(one and h[5] or redis.call('HGET', R, 'p:' .. id) or 0)
 if h[1] == 'canceled' then return {'canceled', number} end
 if number > tonumber(ARGV[3]) then return {'already_replayed', number} end
 local failed = one and h[3] == '1' or not one and redis.call('HEXISTS', R, 'x:' .. id) == 1
@@ -23,12 +23,12 @@ if one then
 else
   redis.call('HDEL', R, 'x:' .. id, 's:' .. id)
   redis.call('HSET', R, 'p:' .. id, number, 'f:' .. id, fence)
-  if index > 0 and h[5] ~= '1' and index <= total then redis.call('SETBIT', B, index - 1, 0) end
+  if index > 0 and h[4] ~= '1' and index <= total then redis.call('SETBIT', B, index - 1, 0) end
 end
 local t = redis.call('TIME')
 local now = string.format('%d', t[1] * 1000 + math.floor(t[2] / 1000))
 redis.call('HSET', J, 'status', 'running', 'updated_ts', now, 'resource_failed', tonumber(h[3]) - 1, 'fin', '',
-  'rev', tonumber(h[7] or 1) + 1)
+  'rev', tonumber(h[6] or 1) + 1)
 redis.call('XADD', E, '*', 'type', 'replayed', 'ts', now, 'step', ARGV[5], 'data',
   '{"resource_id":' .. ARGV[6] .. ',"replay":' .. number .. '}')
 return {'replayed', number}

@@ -9,7 +9,7 @@
 -- a later claim owns it) | c (the job has ended without it).
 local J, E, B, R, D = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local h = redis.call('HMGET', J, 'status', 'fin', 'resource_completed', 'resource_failed', 'resource_total', 'rev',
-  'updated_ts', 'created_ts', 'log_offset', 'error', 'direct', 'by_id', 'fence')
+  'updated_ts', 'created_ts', 'log_offset', 'error', 'direct', 'fence')
 local status, fin = h[1], h[2] or ''
 if not status then return {'gone'} end
 local ok, bad, total = tonumber(h[3] or 0), tonumber(h[4] or 0), tonumber(h[5] or 0)
@@ -23,7 +23,7 @@ local known = not one and redis.call('EXISTS', R) == 1
 local retries = false
 local verdicts = {}
 
-local function bitmapped(index) return index > 0 and h[12] ~= '1' and index <= total end
+local function bitmapped(index) return index > 0 and h[11] ~= '1' and index <= total end
 
 local function settled(index, id)
   if one then return ok + bad > 0 and (bad > 0 and err or 's') end
@@ -57,7 +57,7 @@ end
 
 for i = 3, #ARGV, 6 do
   local index, id, outcome = tonumber(ARGV[i]), ARGV[i + 1], ARGV[i + 3]
-  local fence = tonumber(one and h[13] or known and redis.call('HGET', R, 'f:' .. id) or 0)
+  local fence = tonumber(one and h[12] or known and redis.call('HGET', R, 'f:' .. id) or 0)
   local verdict
   if tonumber(ARGV[i + 2]) < fence then
     verdict = 'x'

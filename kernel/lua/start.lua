@@ -21,8 +21,6 @@ local function create()
   for _, name in ipairs({'tenant', 'manifest_key', 'trace_id'}) do
     if c[name] ~= '' then redis.call('HSET', J, name, c[name]) end
   end
-  -- Without a (sane) total there is no bitmap: settled resources are remembered by their ids.
-  if total == 0 or total > 1000000 then redis.call('HSET', J, 'by_id', '1') end
   redis.call('XADD', E, '*', 'type', 'queued', 'ts', now, 'step', ARGV[2], 'data', '{}')
   redis.call('RESTORE', E, 0, redis.call('DUMP', E), 'REPLACE')
 end
@@ -32,11 +30,11 @@ if redis.call('EXISTS', J) == 0 then
   create()
 end
 local h = redis.call('HMGET', J, 'status', 'fin', 'resource_completed', 'resource_failed', 'resource_total', 'rev',
-  'updated_ts', 'created_ts', 'log_offset', 'error', 'direct', 'by_id', 'fence', 'worker')
+  'updated_ts', 'created_ts', 'log_offset', 'error', 'direct', 'fence', 'worker')
 local status, rev, updated = h[1], tonumber(h[6] or 1), h[7]
 local ok, bad, total = tonumber(h[3] or 0), tonumber(h[4] or 0), tonumber(h[5] or 0)
 local ended = status ~= 'queued' and status ~= 'running'
-if status == 'queued' or not ended and not h[14] then
+if status == 'queued' or not ended and not h[13] then
   rev, updated = rev + 1, now
   redis.call('HSET', J, 'status', 'running', 'updated_ts', now, 'worker', ARGV[1], 'rev', rev)
   if total == 0 and ARGV[3] == '1' then redis.call('HSET', J, 'final', '1') end
@@ -50,7 +48,8 @@ local one = total == 1 and h[11] ~= '1'  -- a job of one resource needs no bitma
 local known = not one and redis.call('EXISTS', R) == 1
 local function settled(index, id)
   if one then return ok + bad > 0 and (bad > 0 and h[10] or 0) end
-  if index > 0 and h[12] ~= '1' and index <= total then
+  -- Nobody checked a direct producer's indexes: its resources are remembered by their ids, not in the bitmap.
+  if index > 0 and h[11] ~= '1' and index <= total then
     return redis.call('GETBIT', B, index - 1) == 1 and (known and redis.call('HGET', R, 'x:' .. id) or 0)
   end
   local as = known and redis.call('HGET', R, 's:' .. id)
@@ -58,7 +57,7 @@ local function settled(index, id)
 end
 for i = 5, #ARGV, 3 do
   local index, id, token = tonumber(ARGV[i]), ARGV[i + 1], tonumber(ARGV[i + 2])
-  local fence = tonumber(one and h[13] or known and redis.call('HGET', R, 'f:' .. id) or 0)
+  local fence = tonumber(one and h[12] or known and redis.call('HGET', R, 'f:' .. id) or 0)
   local verdict
   if math.floor(token / 1048576) < math.floor(fence / 1048576) then
     verdict = -1

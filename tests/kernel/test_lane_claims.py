@@ -112,6 +112,17 @@ async def test_a_job_without_a_total_stays_open_until_it_is_idle(box: Rig) -> No
     assert [letter.failure_code for letter in await box.letters()] == ["SYSTEM_EXPIRED"], "late work is not lost"
 
 
+@pytest.mark.req("R001-5.03")
+async def test_indexes_of_a_direct_producer_may_be_wrong(box: Rig) -> None:
+    job_id = ids.uuid7()
+    await box.direct(task(job_id, 1, 2), task(job_id, 2, 2, resource_index=1), task(job_id, 2, 2, resource_index=2))
+    lane = await box.lane()
+    seen = [settled.outcome for settled in await box.settle(lane, await box.claim(lane, 3), Success())]
+    assert sorted(seen) == ["completed", "completed", "settled"]
+    await box.settled()
+    assert await _job(box, job_id) == ("done", 2, 0, 2), "each id counts once, whatever its index"
+
+
 async def test_an_index_beyond_the_total_cannot_grow_the_bitmap(box: Rig) -> None:
     job_id = ids.uuid7()
     await box.direct(task(job_id, 1, 2, resource_index=4_000_000_000), task(job_id, 2, 2, resource_index=2))

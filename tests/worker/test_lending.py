@@ -75,6 +75,8 @@ async def test_a_worker_elsewhere_does_a_job(
     tasks = {entry.task.resource_id: entry for entry in await claim_all(worker_stub, worker, 2)}
     assert set(tasks) == {"a", "b"}
     assert tasks["a"].task.url == URLS["a"]
+    nothing = CompleteTaskRequest(worker_id=worker, claim=tasks["a"].claim)
+    assert await refused(worker_stub.CompleteTask(nothing)) == grpc.StatusCode.INVALID_ARGUMENT
     assert await complete(worker_stub, worker, tasks["a"].claim) == "completed"
     assert await complete(worker_stub, worker, tasks["a"].claim) == "settled"
     failure = FailTaskRequest(

@@ -334,7 +334,7 @@ class CompleteTaskRequest(_message.Message):
     """`ClaimedTask.claim`."""
     @_builtins.property
     def object(self) -> Global___StoredObject:
-        """What was stored."""
+        """What was stored. Required."""
 
     def __init__(
         self,
