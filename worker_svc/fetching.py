@@ -9,6 +9,7 @@ from fetchbox.config.v1.config_pb2 import Config
 from fetchbox.errors.v1 import errors_pb2
 from fetchbox.jobs.jobs_pb2 import LOG_LEVEL_ERROR, LOG_LEVEL_INFO, LOG_LEVEL_WARN, DownloadTask, HttpHeader
 from kernel.clock import Clock
+from kernel.config import seconds
 from kernel.errors import failure_name, is_retryable
 from kernel.handlers import HandlerRegistry, JobHandler, StoredObject, TaskError, describe
 from kernel.lanes.types import Claim, Failure, Outcome, Success
@@ -24,6 +25,7 @@ _DEADLINE = failure_name(errors_pb2.FAILURE_CODE_DOWNLOAD_DEADLINE)
 _HANDLER_DEADLINE = failure_name(errors_pb2.FAILURE_CODE_HANDLER_DEADLINE)
 _HANDLER_ERROR = failure_name(errors_pb2.FAILURE_CODE_HANDLER_ERROR)
 _HANDLER_UNKNOWN = failure_name(errors_pb2.FAILURE_CODE_HANDLER_UNKNOWN)
+_STORE_DOWN = failure_name(errors_pb2.FAILURE_CODE_STORAGE_UNAVAILABLE)
 _CANCELED = failure_name(errors_pb2.FAILURE_CODE_SYSTEM_CANCELED)
 _BAD_TASK = failure_name(errors_pb2.FAILURE_CODE_VALIDATION_TASK)
 _BAD_URL = failure_name(errors_pb2.FAILURE_CODE_VALIDATION_URL)
@@ -47,6 +49,7 @@ class TaskRunner:
         self._objects = objects
         self._clock = clock
         self._retries = retries
+        self._pause = seconds(config.worker.backoff.max)
 
     async def __call__(self, claim: Claim) -> Outcome:
         """One attempt."""
@@ -75,15 +78,22 @@ class TaskRunner:
             failed = self._failed(claim, attempt, failure.code, failure.message, failure.facts)
             failed.retry_after = failure.retry_after
             failed.counts = failure.counts
-            return failed
+            return self._unless_store_is_down(failed)
         except TaskError as error:
             failed = self._failed(claim, attempt, error.code, error.message)
             failed.retry_after = error.retry_after
             return failed
         except ObjectStoreError as error:
-            return self._failed(claim, attempt, error.failure, error.message)
+            return self._unless_store_is_down(self._failed(claim, attempt, error.failure, error.message))
         except Exception as error:  # noqa: BLE001 - a handler's fault is its task's outcome
             return self._failed(claim, attempt, _HANDLER_ERROR, describe(error))
+
+    def _unless_store_is_down(self, failed: Failure) -> Failure:
+        """An outage of our own store is no fault of the task: it waits, and that costs no attempt."""
+        if failed.code == _STORE_DOWN:
+            failed.counts = False
+            failed.retry_after = self._pause
+        return failed
 
     def late(self, claim: Claim, deadline: float) -> Failure:
         """The outcome of an attempt that was stopped after `deadline` seconds."""

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
+from cli.embedded.seaweed import SeaweedFS
 from cli.embedded.valkey import Valkey
 from cli.sample_site import SampleSite
 from fetchbox.config.v1.config_pb2 import Config
@@ -12,6 +13,7 @@ from kernel.errors import FetchboxError
 from kernel.ledger import Ledger
 from kernel.resources import Resources
 from tests.worker.conftest import Jobs, Start, WorkerProcess, duty, eventually
+from worker_svc import bootstrap
 
 
 async def test_a_worker_that_loses_its_lease_gives_up_and_begins_anew(
@@ -67,6 +69,39 @@ async def test_jobs_end_after_redis_was_killed_and_came_back(
     finally:
         process.kill()
         await resources.close()
+        own.stop()
+
+
+async def test_an_outage_of_the_object_store_costs_no_attempt(
+    worker_config: Config, site: SampleSite, tmp_path: Path
+) -> None:
+    own = SeaweedFS(tmp_path / "seaweedfs")
+    await asyncio.to_thread(own.start)
+    try:
+        store = worker_config.object_store
+        store.endpoint, store.put_attempts = own.endpoint, 1
+        store.access_key_id, store.secret_access_key = own.access_key_id, own.secret_access_key
+        worker_config.job_types["default"].max_retries = 0
+        with_own = await Resources.open(worker_config)
+        await with_own.objects.ensure_bucket()
+        jobs = Jobs(worker_config, with_own, Ledger(with_own.redis, worker_config))
+        job_id = await jobs.submit({"one": site.url("/images/1.png")})
+        own.kill9()
+        service = await bootstrap.build(worker_config, with_own)
+        await service.start()
+
+        async def waits() -> bool:
+            return "retry" in {event.type for event in await jobs.ledger.events(job_id, "0-0", 100)}
+
+        await eventually(waits, 20)
+        await asyncio.to_thread(own.restart)
+        record = await jobs.ended(job_id, 30)
+        assert (record.status, record.resource_completed) == ("done", 1)
+        (line,) = await jobs.results(job_id)
+        assert (line["state"], line["attempts"]) == ("stored", 1)
+        await service.stop()
+        await with_own.close()
+    finally:
         own.stop()
 
 

@@ -165,7 +165,7 @@ class _FailureCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FailureCo
     FAILURE_CODE_STORAGE_DENIED: _FailureCode.ValueType  # 50
     """The object store refuses the credentials or the bucket."""
     FAILURE_CODE_STORAGE_UNAVAILABLE: _FailureCode.ValueType  # 51
-    """The object store cannot be reached."""
+    """The object store cannot be reached. A task waits for it; that costs no attempt."""
     FAILURE_CODE_STORAGE_NO_BUCKET: _FailureCode.ValueType  # 52
     """The bucket does not exist."""
     FAILURE_CODE_HANDLER_ERROR: _FailureCode.ValueType  # 60
@@ -263,7 +263,7 @@ FAILURE_CODE_UPLOAD_FAILED: FailureCode.ValueType  # 40
 FAILURE_CODE_STORAGE_DENIED: FailureCode.ValueType  # 50
 """The object store refuses the credentials or the bucket."""
 FAILURE_CODE_STORAGE_UNAVAILABLE: FailureCode.ValueType  # 51
-"""The object store cannot be reached."""
+"""The object store cannot be reached. A task waits for it; that costs no attempt."""
 FAILURE_CODE_STORAGE_NO_BUCKET: FailureCode.ValueType  # 52
 """The bucket does not exist."""
 FAILURE_CODE_HANDLER_ERROR: FailureCode.ValueType  # 60
