@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import string
 from collections.abc import Mapping
 from typing import Final
@@ -15,6 +16,8 @@ LEFT_OUT: Final = "fetchbox-left-out"
 
 _PLAIN: Final = "".join(sorted(set(string.printable) - set(string.whitespace) - {"%"})) + " "
 _NAME: Final = "-_."
+_PLAIN_NAME: Final = re.compile(r"[a-z0-9._-]*")
+_PLAIN_VALUE: Final = re.compile(r"(?! )[ -$&-~]*(?<! )")
 _HEADERS: Final = frozenset(
     {"cache-control", "content-disposition", "content-encoding", "content-language", "content-type", "storage-class"}
 )
@@ -54,10 +57,14 @@ def _encoded_name(name: str) -> str:
     lower = name.lower()
     if lower in _HEADERS:
         return f"%{ord(lower[0]):02x}{lower[1:]}"
+    if _PLAIN_NAME.fullmatch(lower):
+        return lower
     return quote(lower, safe=_NAME).lower()
 
 
 def _encoded(value: str) -> str:
+    if _PLAIN_VALUE.fullmatch(value):
+        return value
     safe = quote(value, safe=_PLAIN)
     # HTTP strips spaces around a header's value.
     stripped = safe.strip(" ")

@@ -30,12 +30,13 @@ class Span:
 
 def fields(answer: WireResponse, name: str) -> list[bytes]:
     """Every value of a field as received."""
-    return answer.received.get(name.encode(), [])
+    return answer.received.get(name, [])
 
 
 def field(answer: WireResponse, name: str) -> str:
     """The first value of a field, bytes as Latin-1; empty where there is none."""
-    return next(iter(fields(answer, name)), b"").decode("latin-1").strip()
+    values = answer.received.get(name)
+    return values[0].decode("latin-1").strip() if values else ""
 
 
 def content_length(answer: WireResponse) -> int | None:

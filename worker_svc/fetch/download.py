@@ -99,8 +99,9 @@ class Download:
 
     async def _once(self, answer: WireResponse) -> Fetched:
         shop = self._shop
+        final_url = self._hop.url.redacted
         origin = {
-            "final-url": self._hop.url.redacted,
+            "final-url": final_url,
             "address": answer.address if self._hop.proxy is None else "",
             "proxy": self._hop.proxy.name if self._hop.proxy else "",
             "redirects": str(len(self._hop.passed) or ""),
@@ -114,7 +115,7 @@ class Download:
             size=transfer.received,
             sha256=sha256,
             content_type=transfer.content_type,
-            final_url=self._hop.url.redacted,
+            final_url=final_url,
             http_status=transfer.status,
             wire_length=self.wire_length,
             coding=transfer.coding,

@@ -24,6 +24,9 @@ class Description:
     metadata: Mapping[str, str]
 
 
+Describe = Callable[[], Description]
+
+
 class Objects(Protocol):
     """What the fetcher needs of `kernel.objects.ObjectStore`."""
 
@@ -41,48 +44,44 @@ class Objects(Protocol):
 
 
 class Sink:
-    """The object in the making; a context manager that leaves nothing behind unless committed."""
+    """The object in the making; `close` leaves nothing behind unless committed."""
 
-    def __init__(
-        self, objects: Objects, bucket: str, key: str, threshold: int, describe: Callable[[], Description]
-    ) -> None:
-        """`describe` is asked when the object is begun: with the first byte above the threshold, or at the end."""
+    def __init__(self, objects: Objects, bucket: str, key: str, threshold: int) -> None:
         self._objects = objects
         self._bucket = bucket
         self._key = key
         self._threshold = threshold
-        self._describe = describe
         self._held: list[bytes] = []
         self._size = 0
         self._context: AbstractAsyncContextManager[Upload] | None = None
         self._upload: Upload | None = None
 
-    async def __aenter__(self) -> Sink:
-        return self
-
-    async def __aexit__(
+    async def close(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        """Gives up what is not committed; takes what a context manager is told at its end."""
         context, self._context = self._context, None
         self._held.clear()
         if context is not None:
             await context.__aexit__(kind, error, trace)
 
-    async def write(self, chunk: bytes) -> None:
-        """Takes bytes; waits while the store is behind. FetchFailure with the store's code."""
+    async def write(self, chunk: bytes, describe: Describe) -> None:
+        """Takes bytes; waits while the store is behind. FetchFailure with the store's code.
+
+        `describe` is asked when the object is begun: with the first byte above the threshold, or by `commit`.
+        """
         if self._upload is None:
             self._held.append(chunk)
             self._size += len(chunk)
             if self._size > self._threshold:
-                await self._begin()
+                await self._begin(describe())
             return
         try:
             await self._upload.write(chunk)
         except ObjectStoreError as error:
             raise _store_failure(error) from error
 
-    async def _begin(self) -> None:
-        made = self._describe()
+    async def _begin(self, made: Description) -> None:
         try:
             context = self._objects.upload(
                 self._bucket, self._key, content_type=made.content_type, metadata=made.metadata
@@ -94,13 +93,13 @@ class Sink:
         except ObjectStoreError as error:
             raise _store_failure(error) from error
 
-    async def commit(self, sha256: str) -> None:
+    async def commit(self, sha256: str, describe: Describe) -> None:
         """Makes the object visible, whole. FetchFailure with the store's code."""
         try:
             if self._upload is not None:
                 await self._upload.commit()
                 return
-            made = self._describe()
+            made = describe()
             body = self._held[0] if len(self._held) == 1 else b"".join(self._held)
             await self._objects.put(
                 self._bucket,

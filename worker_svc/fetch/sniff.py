@@ -80,6 +80,8 @@ def sniff(head: bytes) -> str:
 
 def _sniff_text(head: bytes) -> str:
     text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
+    if not text.startswith(b"<"):
+        return ""
     if _SVG.match(text):
         return "image/svg+xml"
     if _HTML.match(text):

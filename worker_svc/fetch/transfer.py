@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from contextlib import AsyncExitStack
+from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import Final
 
@@ -59,18 +59,20 @@ class Transfer:
         )
         self._budget = budget
         self._most_held = _PARTS_HELD * part_size
-        self._reserved = False
-        self._stack = AsyncExitStack()
-        self._sink = Sink(objects, order.policy.bucket, order.key, threshold, self._describe)
+        self._reservation: AbstractAsyncContextManager[None] | None = None
+        self._sink = Sink(objects, order.policy.bucket, order.key, threshold)
 
     async def __aenter__(self) -> Transfer:
-        await self._stack.enter_async_context(self._sink)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._stack.__aexit__(kind, error, trace)
+        try:
+            await self._sink.close(kind, error, trace)
+        finally:
+            if self._reservation is not None:
+                await self._reservation.__aexit__(None, None, None)
 
     @property
     def resumable(self) -> bool:
@@ -87,12 +89,16 @@ class Transfer:
     async def take(self, piece: bytes) -> None:
         """Takes the next bytes. FetchFailure as soon as something is known to be wrong."""
         self.received += len(piece)
-        if not self._reserved and self.received > FREE_BYTES:
-            self._reserved = True
-            size = self._most_held if self.total is None else min(self.total, self._most_held)
-            await self._stack.enter_async_context(self._budget.reserved(size))
+        if self._reservation is None and self.received > FREE_BYTES:
+            await self._reserve()
         await self._inspection.take(piece)
-        await self._sink.write(piece)
+        await self._sink.write(piece, self._describe)
+
+    async def _reserve(self) -> None:
+        size = self._most_held if self.total is None else min(self.total, self._most_held)
+        reservation = self._budget.reserved(size)
+        await reservation.__aenter__()
+        self._reservation = reservation
 
     async def finish(self) -> tuple[str, str]:
         """Checks the whole and makes it visible: the SHA-256 in hex, and what the checksum hint matched on."""
@@ -106,7 +112,7 @@ class Transfer:
             self.flags.append("partial")
         matched = self._digests.matched(decoded=self._inspection.decoded)
         sha256 = self._digests.sha256
-        await self._sink.commit(sha256)
+        await self._sink.commit(sha256, self._describe)
         self.flags.extend(self._inspection.flags)
         return sha256, matched
 

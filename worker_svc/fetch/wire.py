@@ -115,7 +115,7 @@ class WireResponse(ClientResponse):
 
     address: str = ""
     wire: WireProtocol
-    received: dict[bytes, list[bytes]]
+    received: dict[str, list[bytes]]
     """The values of every field as they came, by its lower-case name."""
 
     async def start(self, connection: Connection) -> WireResponse:
@@ -133,7 +133,7 @@ class WireResponse(ClientResponse):
             raise FreshConnectionLostError(str(error) or "the server closed the connection") from error
         self.received = {}
         for name, value in self.raw_headers:
-            self.received.setdefault(name.lower(), []).append(value)
+            self.received.setdefault(name.decode("latin-1").lower(), []).append(value)
         return self
 
 
