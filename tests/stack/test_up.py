@@ -35,7 +35,7 @@ def running(
     assert process.stdout is not None
     try:
         seen = ""
-        while not re.search(until, seen):
+        while not re.search(until, seen, re.MULTILINE):
             text = process.stdout.readline()
             assert text, f"it ended: {seen}"
             seen += text
@@ -94,7 +94,7 @@ def test_up_ends_with_its_children_when_it_is_killed(cli: CommandLine) -> None:
 
 
 def test_up_starts_a_dead_role_again(cli: CommandLine) -> None:
-    with running(cli, "up", "--any-ports", until="ready") as process:
+    with running(cli, "up", "--any-ports", until="^ready") as process:
         status = cli.run("worker", "status", "--json")
         assert status.returncode == 0, status
         before = json.loads(status.stdout)["worker_id"]
@@ -114,7 +114,7 @@ def test_up_starts_a_dead_role_again(cli: CommandLine) -> None:
 
 def test_any_ports_are_also_those_of_the_metrics(cli: CommandLine) -> None:
     metrics = {"OBSERVABILITY_METRICS_PORT": str(free_ports(1)[0])}
-    with running(cli, "up", "--any-ports", until="ready", environ=metrics) as process:
+    with running(cli, "up", "--any-ports", until="^ready", environ=metrics) as process:
         process.send_signal(signal.SIGINT)
         assert process.wait(30) == 0
 
