@@ -14,7 +14,7 @@ LONGEST_SEGMENT: Final = 255
 """Bytes between two slashes (SeaweedFS keeps segments as file names)."""
 
 _CUT_ESCAPE: Final = re.compile(rb"%[0-9A-Fa-f]?$")
-_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f\\]")
+_UNFIT: Final = re.compile(r"[\x00-\x1f\x7f\\]|(?:\A|/)\.{0,2}(?:/|\Z)")
 
 
 def object_key(key: str) -> str:
@@ -24,10 +24,11 @@ def object_key(key: str) -> str:
     the whole, so that the same long key is always the same object, and no other. FetchboxError INVALID_PAYLOAD for a
     key with an empty segment, `.`, `..`, a backslash (SeaweedFS takes it for `/`) or a control character.
     """
-    segments = key.split("/")
-    if any(segment in {"", ".", ".."} for segment in segments) or _CONTROL.search(key):
+    if _UNFIT.search(key):
         raise invalid(f"no object key: {key[:128]!r}")
-    short = "/".join(_shortened(segment, LONGEST_SEGMENT) for segment in segments)
+    if key.isascii() and len(key) <= LONGEST_SEGMENT:
+        return key
+    short = "/".join(_shortened(segment, LONGEST_SEGMENT) for segment in key.split("/"))
     return _shortened_key(short)
 
 

@@ -13,8 +13,7 @@ from __future__ import annotations
 import asyncio
 import random
 import ssl
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
 from typing import Final
 
 from aiohttp.abc import AbstractResolver
@@ -125,8 +124,11 @@ class Fetcher:
         url, headers = order.url, order.headers
         passed: tuple[str, ...] = ()
         while True:
-            async with self._turn(url):
+            await self._take_turn(url)
+            try:
                 found = await self._hop(order, url, headers, proxy, passed)
+            finally:
+                self._slots.free(url.site)
             if isinstance(found, Fetched):
                 return found
             passed = (*passed, url.redacted)
@@ -177,26 +179,26 @@ class Fetcher:
         if answer.status in _GATED:
             await self._gates.close(url.site, error.retry_after)
 
-    @asynccontextmanager
-    async def _turn(self, url: Url) -> AsyncIterator[None]:
-        """A place at the host while its gate is open; otherwise a deferral, and the slot is somebody else's."""
-        await self._check_gate(url)
+    async def _take_turn(self, url: Url) -> None:
+        """Takes a place at the host while its gate is open; otherwise a deferral, and the slot is somebody else's."""
+        site = url.site
+        await self._check_gate(site)
         try:
-            waited = await self._slots.take(url.site, HOST_PATIENCE)
+            waited = await self._slots.take(site, HOST_PATIENCE)
         except HostBusyError as error:
-            text = f"{self._settings.per_host} fetches from {url.site} are running already"
+            text = f"{self._settings.per_host} fetches from {site} are running already"
             raise deferral(codes.FAILURE_CODE_DOWNLOAD_CIRCUIT_OPEN, text, HOST_PATIENCE) from error
         try:
             if waited:
-                await self._check_gate(url)
-            yield
-        finally:
-            self._slots.free(url.site)
+                await self._check_gate(site)
+        except BaseException:
+            self._slots.free(site)
+            raise
 
-    async def _check_gate(self, url: Url) -> None:
-        remaining = await self._gates.until(url.site)
+    async def _check_gate(self, site: str) -> None:
+        remaining = await self._gates.until(site)
         if remaining > 0:
-            text = f"{url.site} asked to be left alone for another {remaining:.1f} s"
+            text = f"{site} asked to be left alone for another {remaining:.1f} s"
             raise deferral(codes.FAILURE_CODE_DOWNLOAD_CIRCUIT_OPEN, text, remaining)
 
 

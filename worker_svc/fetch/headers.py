@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
 from typing import Final
 
 from multidict import CIMultiDict
@@ -92,12 +93,16 @@ def request_headers(task: DownloadTask, url: Url, secrets: Mapping[str, str], us
     """
     fields = [_field(header, secrets) for header in task.headers]
     names = {field.name for field in fields}
-    for name, value in (("user-agent", user_agent), ("accept", "*/*"), ("accept-encoding", "identity")):
-        if name not in names:
-            fields.append(Header(name, value, Reach.ANYWHERE))
+    fields.extend(field for field in _standard(user_agent) if field.name not in names)
     if "authorization" not in names:
         fields.extend(_basic(url, Reach.ORIGIN))
     return RequestHeaders(fields)
+
+
+@lru_cache(maxsize=8)
+def _standard(user_agent: str) -> tuple[Header, ...]:
+    fields = (("user-agent", user_agent), ("accept", "*/*"), ("accept-encoding", "identity"))
+    return tuple(Header(name, value, Reach.ANYWHERE) for name, value in fields)
 
 
 def environment_secrets(environ: Mapping[str, str]) -> dict[str, str]:

@@ -6,6 +6,7 @@
 - The number of header fields is limited, their sum is not: it is here.
 - A malformed chunk leaves the reader of the body waiting for ever: it is told.
 - A connection on which 204, 205 or 304 came is kept, though some servers send a body after all: it is closed.
+- A timer is set anew for every segment: here one runs, and is told when the last bytes came.
 - A request is repeated on any lost connection: it should be on a kept one only, which the server may just have closed.
 """
 
@@ -44,6 +45,7 @@ class WireProtocol(ResponseHandler):
         """What ended the connection; None while it lives and after a clean end."""
         self._head_bytes = 0
         self._final: Any = None
+        self._heard = 0.0
 
     def set_response_params(self, **params: Any) -> None:
         """A new request begins."""
@@ -92,6 +94,19 @@ class WireProtocol(ResponseHandler):
         """The connection has ended."""
         self.lost_by = exc
         super().connection_lost(exc)
+
+    def _reschedule_timeout(self) -> None:
+        self._heard = self._loop.time()
+        if self._read_timeout_handle is None and self._read_timeout:
+            self._read_timeout_handle = self._loop.call_later(self._read_timeout, self._on_read_timeout)
+
+    def _on_read_timeout(self) -> None:
+        self._read_timeout_handle = None
+        due = self._heard + (self._read_timeout or 0.0)
+        if self._loop.time() < due:
+            self._read_timeout_handle = self._loop.call_at(due, self._on_read_timeout)
+        else:
+            super()._on_read_timeout()
 
     def _head_fits(self, more: int) -> bool:
         self._head_bytes += more
