@@ -120,6 +120,15 @@ class Client(redis_asyncio.Redis):
 
         return await _repeated(run, self.address, self.retries if args[0] in _READS else 0)
 
+    async def initialize(self) -> Client:
+        """Connects a client that keeps one connection. Raises `UNAVAILABLE` for what may pass."""
+
+        async def run() -> Client:
+            return await super(Client, self).initialize()
+
+        made: Client = await _repeated(run, self.address, 0)
+        return made
+
     def pipeline(self, transaction: bool = True, shard_hint: str | None = None) -> Pipeline:
         """A pipeline on a connection of the pool."""
         made = _Pipeline(self.connection_pool, self.response_callbacks, transaction, shard_hint)

@@ -55,3 +55,13 @@ async def test_a_write_is_not_repeated(own_server: Valkey, clients: RedisClients
         await clients.commands.incr("counter")
     own_server.start()
     assert await clients.commands.exists("counter") == 0
+
+
+async def test_a_client_with_a_connection_of_its_own_tells_of_an_outage_in_our_words(
+    own_server: Valkey, clients: RedisClients
+) -> None:
+    own_server.stop()
+    client = clients.blocking.client()
+    with pytest.raises(FetchboxError, match="does not answer"):
+        await client.initialize()
+    await client.aclose()
