@@ -18,11 +18,11 @@ import yaml
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.duration_pb2 import Duration
 
-from fetchbox.config.v1.config_pb2 import Config, JobType
+from fetchbox.config.v1.config_pb2 import Config, JobType, Task
 from kernel.config_values import ConfigError, apply
 from kernel.validation import violations
 
-__all__ = ["ConfigError", "defaults", "job_type", "load", "millis", "seconds"]
+__all__ = ["TASKS", "ConfigError", "defaults", "job_type", "load", "millis", "seconds", "task"]
 
 _SEED_002_SECTIONS = ("redis", "worker", "producer", "circuit_breaker", "observability")
 """The keys of these sections are overridden by bare names (`REDIS_ADDR`), all others as `FETCHBOX_…` (contracts)."""
@@ -42,6 +42,13 @@ _NOT_IN_SEED_002 = frozenset(
 )
 
 
+TASKS = ("chat", "plan", "code", "tool", "rag", "embed")
+"""The tasks of seed 004."""
+
+_CALLBACKS = frozenset({"tool", "rag"})
+_ENDPOINTS = frozenset({"openai", "http"})
+
+
 def seconds(duration: Duration) -> float:
     """A duration in seconds."""
     return duration.seconds + duration.nanos / 1e9
@@ -55,6 +62,12 @@ def millis(duration: Duration) -> int:
 def job_type(config: Config, name: str) -> JobType | None:
     """A configured job type; None for an unknown one. `default` always exists."""
     return config.job_types.get(name)
+
+
+def task(config: Config, name: str) -> Task | None:
+    """A configured task of seed 004; None for one without a table."""
+    found: Task = getattr(config.tasks, name)
+    return found if config.tasks.HasField(name) else None  # type: ignore[arg-type]  # the stubs want literals
 
 
 @cache
@@ -82,6 +95,8 @@ def load(path: Path | None = None, environ: Mapping[str, str] = os.environ) -> C
     for value in config.job_types.values():
         value.handler = value.handler or "default"
         value.checksum = value.checksum or "strict"
+    for name, value in _tasks(config):
+        value.handler = value.handler or ("http" if name in _CALLBACKS else "openai")
     _check(config)
     return config
 
@@ -111,6 +126,8 @@ def environment_names() -> tuple[tuple[str, str], ...]:
 
 
 def _variable(key: str) -> str:
+    if key == "tasks.job_ttl_s":
+        return "JOB_TTL_S"  # the name of seed 004
     name = key.upper().replace(".", "_")
     bare = key.split(".", maxsplit=1)[0] in _SEED_002_SECTIONS and key not in _NOT_IN_SEED_002
     return name if bare else f"FETCHBOX_{name}"
@@ -163,6 +180,27 @@ def _cross_checks(config: Config) -> Iterator[tuple[str, str]]:
         yield "security.tls.client_ca_file", "needs cert_file and key_file"
     for name, kind in config.job_types.items():
         yield from _proxy_checks(config, f"job_types.{name}.proxy", kind)
+    for name, value in _tasks(config):
+        yield from _task_checks(config, f"tasks.{name}", value)
+
+
+def _tasks(config: Config) -> Iterator[tuple[str, Task]]:
+    for name in TASKS:
+        found = task(config, name)
+        if found is not None:
+            yield name, found
+
+
+def _task_checks(config: Config, key: str, value: Task) -> Iterator[tuple[str, str]]:
+    if value.handler in _ENDPOINTS and not value.endpoint:
+        yield f"{key}.endpoint", f"is required by the handler {value.handler!r}"
+    if value.endpoint and not value.endpoint.lower().startswith(("http://", "https://")):
+        yield f"{key}.endpoint", "must be an http or https URL"
+    backoff = config.worker.backoff
+    base = value.backoff.base if value.backoff.HasField("base") else backoff.base
+    longest = value.backoff.max if value.backoff.HasField("max") else backoff.max
+    if seconds(base) > seconds(longest):
+        yield f"{key}.backoff.base", "must not be longer than its max"
 
 
 def _proxy_checks(config: Config, key: str, kind: JobType) -> Iterator[tuple[str, str]]:

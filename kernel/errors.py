@@ -112,7 +112,7 @@ def _packed(detail: Message) -> Any:
 def failure_name(code: FailureCode.ValueType, http_status: int = 0) -> str:
     """`DOWNLOAD_TRUNCATED`, `DOWNLOAD_HTTP_403`: a failure code as streams carry it."""
     name = FailureCode.Name(code).removeprefix("FAILURE_CODE_")
-    return f"{name}_{http_status}" if code == errors_pb2.FAILURE_CODE_DOWNLOAD_HTTP else name
+    return f"{name}_{http_status}" if f"{name}_" in _RETRYABLE_HTTP else name
 
 
 def operator_code(code: str) -> str:
@@ -120,15 +120,21 @@ def operator_code(code: str) -> str:
     return code.removeprefix("DOWNLOAD_") if code.startswith("DOWNLOAD_HTTP_") else code
 
 
-_RETRYABLE_HTTP = frozenset({408, 425, 429})
+_RETRYABLE_HTTP = {
+    "DOWNLOAD_HTTP_": frozenset({408, 425, 429}),
+    "HANDLER_HTTP_": frozenset({408, 409, 425, 429}),
+}
+"""The codes that a status follows, and which of them below 500 another attempt may cure."""
 _FINAL_HTTP = frozenset({501, 505})
 
 
 def is_retryable(code: str) -> bool:
     """Whether another attempt may succeed. An unknown code of another's worker counts as retryable."""
-    if code.startswith("DOWNLOAD_HTTP_"):
-        status = int(code.rpartition("_")[2] or 0) if code.rpartition("_")[2].isdigit() else 0
-        return status in _RETRYABLE_HTTP or (500 <= status < 600 and status not in _FINAL_HTTP)
+    kind, _, number = code.rpartition("_")
+    retryable = _RETRYABLE_HTTP.get(f"{kind}_")
+    if retryable is not None:
+        status = int(number) if number.isdigit() else 0
+        return status in retryable or (500 <= status < 600 and status not in _FINAL_HTTP)
     try:
         value = FailureCode.DESCRIPTOR.values_by_name[f"FAILURE_CODE_{code}"]
     except KeyError:

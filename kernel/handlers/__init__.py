@@ -3,6 +3,7 @@
 from kernel.handlers.handler import DefaultHandler, JobHandler, TaskContext, TaskError, default_storage, merged_headers
 from kernel.handlers.planning import call_hook, describe, plan_tasks
 from kernel.handlers.registry import HandlerRegistry, resolve
+from kernel.handlers.task import TaskHandler, TaskRun, TaskSettings
 from kernel.handlers.views import JobSummary, Manifest, PreparedManifest, Resource, StoredObject, json_object
 
 __all__ = [
@@ -16,6 +17,9 @@ __all__ = [
     "StoredObject",
     "TaskContext",
     "TaskError",
+    "TaskHandler",
+    "TaskRun",
+    "TaskSettings",
     "call_hook",
     "default_storage",
     "describe",

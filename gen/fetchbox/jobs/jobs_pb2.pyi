@@ -343,6 +343,56 @@ class DownloadTask(_message.Message):
 Global___DownloadTask: _TypeAlias = DownloadTask  # noqa: Y015
 
 @_typing.final
+class QueuedTask(_message.Message):
+    """One task of seed 004: an entry of `jobs:stream`, and what its job is about."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_ID_FIELD_NUMBER: _builtins.int
+    TASK_FIELD_NUMBER: _builtins.int
+    PAYLOAD_FIELD_NUMBER: _builtins.int
+    TENANT_FIELD_NUMBER: _builtins.int
+    TRACE_ID_FIELD_NUMBER: _builtins.int
+    TTL_S_FIELD_NUMBER: _builtins.int
+    ATTEMPT_FIELD_NUMBER: _builtins.int
+    REPLAY_FIELD_NUMBER: _builtins.int
+    job_id: _builtins.str
+    """The job."""
+    task: _builtins.str
+    """`chat`, `plan`, `code`, `tool`, `rag` or `embed`."""
+    payload: _builtins.bytes
+    """The payload, JSON text byte for byte."""
+    tenant: _builtins.str
+    """The tenant; empty for none."""
+    trace_id: _builtins.str
+    """The 32 hex digits of a W3C trace id; empty for none."""
+    ttl_s: _builtins.int
+    """How long the job is kept after its end, in seconds."""
+    attempt: _builtins.int
+    """Attempts made before this one; 0 at first."""
+    replay: _builtins.int
+    """How often an operator has replayed this task; 0 for an original."""
+    def __init__(
+        self,
+        *,
+        job_id: _builtins.str = ...,
+        task: _builtins.str = ...,
+        payload: _builtins.bytes = ...,
+        tenant: _builtins.str = ...,
+        trace_id: _builtins.str = ...,
+        ttl_s: _builtins.int = ...,
+        attempt: _builtins.int = ...,
+        replay: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "job_id", b"job_id", "payload", b"payload", "replay", b"replay", "task", b"task", "tenant", b"tenant", "trace_id", b"trace_id", "ttl_s", b"ttl_s"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___QueuedTask: _TypeAlias = QueuedTask  # noqa: Y015
+
+@_typing.final
 class JobStatus(_message.Message):
     """The aggregated state of one job: an entry of `fetchbox.jobs.status`. At least once; apply only a higher `revision`."""
 
@@ -493,6 +543,7 @@ class DeadLetterTask(_message.Message):
     FAILED_AT_MS_FIELD_NUMBER: _builtins.int
     ID_FIELD_NUMBER: _builtins.int
     UNDECODABLE_FIELD_NUMBER: _builtins.int
+    QUEUED_TASK_FIELD_NUMBER: _builtins.int
     failure_code: _builtins.str
     """A `fetchbox.errors.v1.FailureCode` without its prefix."""
     failure_message: _builtins.str
@@ -502,12 +553,18 @@ class DeadLetterTask(_message.Message):
     failed_at_ms: _builtins.int
     """When it failed, ms since the epoch."""
     id: _builtins.str
-    """Deterministic: `{job_id}/{resource_id}/{replay}`, or `{stream}/{entry id}` of an undecodable entry."""
+    """Deterministic: `{job_id}/{resource_id}/{replay}` (no resource for a task of seed 004), or `{stream}/{entry id}` of an undecodable entry."""
     undecodable: _builtins.bytes
-    """The entry's bytes where they are no `DownloadTask`. Optional."""
+    """The entry's bytes where they are no `DownloadTask`; of an entry of `jobs:stream`, a JSON array of its fields and
+    values, each in base64. Optional.
+    """
     @_builtins.property
     def task(self) -> Global___DownloadTask:
-        """The task as it was. Absent where its bytes are no `DownloadTask`."""
+        """The task as it was. Absent where its bytes are no `DownloadTask`, and for a task of seed 004."""
+
+    @_builtins.property
+    def queued_task(self) -> Global___QueuedTask:
+        """The task as it was, where it came from `jobs:stream`."""
 
     def __init__(
         self,
@@ -519,10 +576,11 @@ class DeadLetterTask(_message.Message):
         failed_at_ms: _builtins.int = ...,
         id: _builtins.str = ...,
         undecodable: _builtins.bytes = ...,
+        queued_task: Global___QueuedTask | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["task", b"task"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["queued_task", b"queued_task", "task", b"task"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts", "failed_at_ms", b"failed_at_ms", "failure_code", b"failure_code", "failure_message", b"failure_message", "id", b"id", "task", b"task", "undecodable", b"undecodable"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts", "failed_at_ms", b"failed_at_ms", "failure_code", b"failure_code", "failure_message", b"failure_message", "id", b"id", "queued_task", b"queued_task", "task", b"task", "undecodable", b"undecodable"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -84,6 +84,7 @@ class Config(_message.Message):
     SECURITY_FIELD_NUMBER: _builtins.int
     JOB_TYPES_FIELD_NUMBER: _builtins.int
     PROXIES_FIELD_NUMBER: _builtins.int
+    TASKS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def redis(self) -> Global___Redis:
         """The Redis-compatible server that holds streams and ledger."""
@@ -136,6 +137,10 @@ class Config(_message.Message):
     def proxies(self) -> _containers.MessageMap[_builtins.str, Global___ProxyPool]:
         """Proxy pools by name."""
 
+    @_builtins.property
+    def tasks(self) -> Global___Tasks:
+        """Tasks (seed 004)."""
+
     def __init__(
         self,
         *,
@@ -152,10 +157,11 @@ class Config(_message.Message):
         security: Global___Security | None = ...,
         job_types: _abc.Mapping[_builtins.str, Global___JobType] | None = ...,
         proxies: _abc.Mapping[_builtins.str, Global___ProxyPool] | None = ...,
+        tasks: Global___Tasks | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["fetcher", b"fetcher", "gateway", b"gateway", "ingest", b"ingest", "ledger", b"ledger", "object_store", b"object_store", "observability", b"observability", "operator", b"operator", "redis", b"redis", "security", b"security", "streams", b"streams", "worker", b"worker"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["fetcher", b"fetcher", "gateway", b"gateway", "ingest", b"ingest", "ledger", b"ledger", "object_store", b"object_store", "observability", b"observability", "operator", b"operator", "redis", b"redis", "security", b"security", "streams", b"streams", "tasks", b"tasks", "worker", b"worker"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["fetcher", b"fetcher", "gateway", b"gateway", "ingest", b"ingest", "job_types", b"job_types", "ledger", b"ledger", "object_store", b"object_store", "observability", b"observability", "operator", b"operator", "proxies", b"proxies", "redis", b"redis", "security", b"security", "streams", b"streams", "worker", b"worker"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fetcher", b"fetcher", "gateway", b"gateway", "ingest", b"ingest", "job_types", b"job_types", "ledger", b"ledger", "object_store", b"object_store", "observability", b"observability", "operator", b"operator", "proxies", b"proxies", "redis", b"redis", "security", b"security", "streams", b"streams", "tasks", b"tasks", "worker", b"worker"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -512,6 +518,7 @@ class Gateway(_message.Message):
     OPERATOR_FIELD_NUMBER: _builtins.int
     MAX_REQUEST_BYTES_FIELD_NUMBER: _builtins.int
     SSE_HEARTBEAT_FIELD_NUMBER: _builtins.int
+    TASK_FIELD_NUMBER: _builtins.int
     listen: _builtins.str
     """`host:port` to listen at. Default `127.0.0.1:8080`."""
     ingest: _builtins.str
@@ -522,6 +529,8 @@ class Gateway(_message.Message):
     """Where the operator service is. Default `127.0.0.1:50053`."""
     max_request_bytes: _builtins.int
     """The largest request on the wire. Default 6291456."""
+    task: _builtins.str
+    """Where the task service is; the ingest service serves it. Default `127.0.0.1:50051`."""
     @_builtins.property
     def sse_heartbeat(self) -> _duration_pb2.Duration:
         """How often an idle event stream gets a heartbeat comment. Default 15s."""
@@ -535,10 +544,11 @@ class Gateway(_message.Message):
         operator: _builtins.str = ...,
         max_request_bytes: _builtins.int = ...,
         sse_heartbeat: _duration_pb2.Duration | None = ...,
+        task: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["sse_heartbeat", b"sse_heartbeat"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ingest", b"ingest", "listen", b"listen", "max_request_bytes", b"max_request_bytes", "operator", b"operator", "sse_heartbeat", b"sse_heartbeat", "worker", b"worker"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ingest", b"ingest", "listen", b"listen", "max_request_bytes", b"max_request_bytes", "operator", b"operator", "sse_heartbeat", b"sse_heartbeat", "task", b"task", "worker", b"worker"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1038,3 +1048,189 @@ class ProxyPool(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ProxyPool: _TypeAlias = ProxyPool  # noqa: Y015
+
+@_typing.final
+class Tasks(_message.Message):
+    """Tasks of seed 004: `POST /v1/jobs`. A task whose table is missing is refused at submit."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_TTL_S_FIELD_NUMBER: _builtins.int
+    MAX_BACKLOG_FIELD_NUMBER: _builtins.int
+    MAX_PAYLOAD_BYTES_FIELD_NUMBER: _builtins.int
+    MAX_RESULT_BYTES_FIELD_NUMBER: _builtins.int
+    MAX_EVENTS_FIELD_NUMBER: _builtins.int
+    UNREGISTERED_IDLE_FIELD_NUMBER: _builtins.int
+    CHAT_FIELD_NUMBER: _builtins.int
+    PLAN_FIELD_NUMBER: _builtins.int
+    CODE_FIELD_NUMBER: _builtins.int
+    TOOL_FIELD_NUMBER: _builtins.int
+    RAG_FIELD_NUMBER: _builtins.int
+    EMBED_FIELD_NUMBER: _builtins.int
+    job_ttl_s: _builtins.int
+    """How long a job and its events are kept after its end, in seconds, where the client does not say. Default 3600."""
+    max_backlog: _builtins.int
+    """The most jobs that wait or run; beyond it a submit is refused (429). Default 200."""
+    max_payload_bytes: _builtins.int
+    """The largest payload. Default 204800 (200 KB)."""
+    max_result_bytes: _builtins.int
+    """The largest result of a handler. Default 1048576 (1 MB)."""
+    max_events: _builtins.int
+    """The most events that a handler may write for one job. Default 10000."""
+    @_builtins.property
+    def unregistered_idle(self) -> _duration_pb2.Duration:
+        """How long an entry of `jobs:stream` may lie with a consumer that never took a lease (a worker that is not
+        FetchBox's) before it is taken for dead. Default 30m.
+        """
+
+    @_builtins.property
+    def chat(self) -> Global___Task:
+        """Chat with a language model."""
+
+    @_builtins.property
+    def plan(self) -> Global___Task:
+        """Plans from a language model."""
+
+    @_builtins.property
+    def code(self) -> Global___Task:
+        """Code from a language model."""
+
+    @_builtins.property
+    def tool(self) -> Global___Task:
+        """Calls of a tool."""
+
+    @_builtins.property
+    def rag(self) -> Global___Task:
+        """Retrieval with generation."""
+
+    @_builtins.property
+    def embed(self) -> Global___Task:
+        """Embeddings."""
+
+    def __init__(
+        self,
+        *,
+        job_ttl_s: _builtins.int = ...,
+        max_backlog: _builtins.int = ...,
+        max_payload_bytes: _builtins.int = ...,
+        max_result_bytes: _builtins.int = ...,
+        max_events: _builtins.int = ...,
+        unregistered_idle: _duration_pb2.Duration | None = ...,
+        chat: Global___Task | None = ...,
+        plan: Global___Task | None = ...,
+        code: Global___Task | None = ...,
+        tool: Global___Task | None = ...,
+        rag: Global___Task | None = ...,
+        embed: Global___Task | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["chat", b"chat", "code", b"code", "embed", b"embed", "plan", b"plan", "rag", b"rag", "tool", b"tool", "unregistered_idle", b"unregistered_idle"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chat", b"chat", "code", b"code", "embed", b"embed", "job_ttl_s", b"job_ttl_s", "max_backlog", b"max_backlog", "max_events", b"max_events", "max_payload_bytes", b"max_payload_bytes", "max_result_bytes", b"max_result_bytes", "plan", b"plan", "rag", b"rag", "tool", b"tool", "unregistered_idle", b"unregistered_idle"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Tasks: _TypeAlias = Tasks  # noqa: Y015
+
+@_typing.final
+class Task(_message.Message):
+    """Who runs one kind of task, and how."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class HeadersEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    HANDLER_FIELD_NUMBER: _builtins.int
+    ENDPOINT_FIELD_NUMBER: _builtins.int
+    MODEL_FIELD_NUMBER: _builtins.int
+    API_KEY_FIELD_NUMBER: _builtins.int
+    HEADERS_FIELD_NUMBER: _builtins.int
+    OPTIONS_FIELD_NUMBER: _builtins.int
+    MAX_BACKLOG_FIELD_NUMBER: _builtins.int
+    MAX_RETRIES_FIELD_NUMBER: _builtins.int
+    BACKOFF_FIELD_NUMBER: _builtins.int
+    DEADLINE_FIELD_NUMBER: _builtins.int
+    READ_TIMEOUT_FIELD_NUMBER: _builtins.int
+    handler: _builtins.str
+    """`openai` (an OpenAI-compatible endpoint), `http` (a callback), `remote` (workers elsewhere, by
+    `WorkerService.ClaimTasks`), an entry point of the group `fetchbox.task_handlers`, or `package.module:Class`.
+    Default: `openai` for chat, plan, code and embed, `http` for tool and rag.
+    """
+    endpoint: _builtins.str
+    """The base URL of the OpenAI-compatible endpoint, for instance `http://127.0.0.1:11434/v1`, or the URL of the
+    callback. Required for `openai` and `http`.
+    """
+    model: _builtins.str
+    """The model that is asked where the payload names none."""
+    api_key: _builtins.str
+    """What is sent as `Authorization: Bearer`; `${secret:NAME}` is resolved by the worker. Optional."""
+    options: _builtins.bytes
+    """What a payload is laid upon: a JSON object whose members the payload's win over, for instance a system message or
+    a temperature. A handler of one's own gets it as `options`.
+    """
+    max_backlog: _builtins.int
+    """The most jobs of this task that wait or run, beside `tasks.max_backlog`."""
+    max_retries: _builtins.int
+    """Retries after the first attempt, in place of `worker.max_retries`."""
+    @_builtins.property
+    def headers(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """Headers of every request to the endpoint; `${secret:NAME}` is resolved by the worker."""
+
+    @_builtins.property
+    def backoff(self) -> Global___Backoff:
+        """The delays between attempts, in place of `worker.backoff`."""
+
+    @_builtins.property
+    def deadline(self) -> _duration_pb2.Duration:
+        """The deadline of one attempt, in place of `worker.deadline`."""
+
+    @_builtins.property
+    def read_timeout(self) -> _duration_pb2.Duration:
+        """The longest silence of the endpoint, in place of `fetcher.read_timeout`."""
+
+    def __init__(
+        self,
+        *,
+        handler: _builtins.str = ...,
+        endpoint: _builtins.str = ...,
+        model: _builtins.str = ...,
+        api_key: _builtins.str = ...,
+        headers: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        options: _builtins.bytes = ...,
+        max_backlog: _builtins.int | None = ...,
+        max_retries: _builtins.int | None = ...,
+        backoff: Global___Backoff | None = ...,
+        deadline: _duration_pb2.Duration | None = ...,
+        read_timeout: _duration_pb2.Duration | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_max_backlog", b"_max_backlog", "_max_retries", b"_max_retries", "backoff", b"backoff", "deadline", b"deadline", "max_backlog", b"max_backlog", "max_retries", b"max_retries", "read_timeout", b"read_timeout"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_backlog", b"_max_backlog", "_max_retries", b"_max_retries", "api_key", b"api_key", "backoff", b"backoff", "deadline", b"deadline", "endpoint", b"endpoint", "handler", b"handler", "headers", b"headers", "max_backlog", b"max_backlog", "max_retries", b"max_retries", "model", b"model", "options", b"options", "read_timeout", b"read_timeout"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__max_backlog: _TypeAlias = _typing.Literal["max_backlog"]  # noqa: Y015
+    _WhichOneofArgType__max_backlog: _TypeAlias = _typing.Literal["_max_backlog", b"_max_backlog"]  # noqa: Y015
+    _WhichOneofReturnType__max_retries: _TypeAlias = _typing.Literal["max_retries"]  # noqa: Y015
+    _WhichOneofArgType__max_retries: _TypeAlias = _typing.Literal["_max_retries", b"_max_retries"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_backlog) -> _WhichOneofReturnType__max_backlog | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_retries) -> _WhichOneofReturnType__max_retries | None: ...
+
+Global___Task: _TypeAlias = Task  # noqa: Y015

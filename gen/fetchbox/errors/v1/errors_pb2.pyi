@@ -174,6 +174,18 @@ class _FailureCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FailureCo
     """The handler exceeded its deadline."""
     FAILURE_CODE_HANDLER_UNKNOWN: _FailureCode.ValueType  # 62
     """No handler is configured for the task's job type."""
+    FAILURE_CODE_HANDLER_HTTP: _FailureCode.ValueType  # 63
+    """The handler's endpoint answered with an HTTP status that is no success. On the wire the status follows:
+    `HANDLER_HTTP_429`. Retryable for 408, 409, 425, 429 and 5xx other than 501 and 505 only.
+    """
+    FAILURE_CODE_HANDLER_CONNECTION: _FailureCode.ValueType  # 64
+    """The handler's endpoint could not be reached, or hung up."""
+    FAILURE_CODE_HANDLER_TIMEOUT: _FailureCode.ValueType  # 65
+    """The handler's endpoint fell silent."""
+    FAILURE_CODE_HANDLER_PROTOCOL: _FailureCode.ValueType  # 66
+    """The handler's endpoint did not speak its protocol."""
+    FAILURE_CODE_HANDLER_RESULT: _FailureCode.ValueType  # 67
+    """The handler's result is no JSON, or larger than `tasks.max_result_bytes`."""
     FAILURE_CODE_VALIDATION_URL: _FailureCode.ValueType  # 70
     """The URL is not http or https, or cannot be read."""
     FAILURE_CODE_VALIDATION_BLOCKED_SCHEME: _FailureCode.ValueType  # 71
@@ -186,6 +198,8 @@ class _FailureCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FailureCo
     """The task lacks a field that the work needs."""
     FAILURE_CODE_VALIDATION_UNDECODABLE: _FailureCode.ValueType  # 75
     """The entry is no `DownloadTask`; its bytes are kept."""
+    FAILURE_CODE_VALIDATION_PAYLOAD: _FailureCode.ValueType  # 76
+    """The payload of a task is not what its handler takes."""
     FAILURE_CODE_AUTH_SECRET_UNKNOWN: _FailureCode.ValueType  # 80
     """A `${secret:NAME}` that the worker does not know."""
     FAILURE_CODE_SYSTEM_CRASH_LOOP: _FailureCode.ValueType  # 90
@@ -272,6 +286,18 @@ FAILURE_CODE_HANDLER_DEADLINE: FailureCode.ValueType  # 61
 """The handler exceeded its deadline."""
 FAILURE_CODE_HANDLER_UNKNOWN: FailureCode.ValueType  # 62
 """No handler is configured for the task's job type."""
+FAILURE_CODE_HANDLER_HTTP: FailureCode.ValueType  # 63
+"""The handler's endpoint answered with an HTTP status that is no success. On the wire the status follows:
+`HANDLER_HTTP_429`. Retryable for 408, 409, 425, 429 and 5xx other than 501 and 505 only.
+"""
+FAILURE_CODE_HANDLER_CONNECTION: FailureCode.ValueType  # 64
+"""The handler's endpoint could not be reached, or hung up."""
+FAILURE_CODE_HANDLER_TIMEOUT: FailureCode.ValueType  # 65
+"""The handler's endpoint fell silent."""
+FAILURE_CODE_HANDLER_PROTOCOL: FailureCode.ValueType  # 66
+"""The handler's endpoint did not speak its protocol."""
+FAILURE_CODE_HANDLER_RESULT: FailureCode.ValueType  # 67
+"""The handler's result is no JSON, or larger than `tasks.max_result_bytes`."""
 FAILURE_CODE_VALIDATION_URL: FailureCode.ValueType  # 70
 """The URL is not http or https, or cannot be read."""
 FAILURE_CODE_VALIDATION_BLOCKED_SCHEME: FailureCode.ValueType  # 71
@@ -284,6 +310,8 @@ FAILURE_CODE_VALIDATION_TASK: FailureCode.ValueType  # 74
 """The task lacks a field that the work needs."""
 FAILURE_CODE_VALIDATION_UNDECODABLE: FailureCode.ValueType  # 75
 """The entry is no `DownloadTask`; its bytes are kept."""
+FAILURE_CODE_VALIDATION_PAYLOAD: FailureCode.ValueType  # 76
+"""The payload of a task is not what its handler takes."""
 FAILURE_CODE_AUTH_SECRET_UNKNOWN: FailureCode.ValueType  # 80
 """A `${secret:NAME}` that the worker does not know."""
 FAILURE_CODE_SYSTEM_CRASH_LOOP: FailureCode.ValueType  # 90

@@ -39,6 +39,7 @@ class Job(_message.Message):
     LAST_ERROR_FIELD_NUMBER: _builtins.int
     TENANT_FIELD_NUMBER: _builtins.int
     TRACE_ID_FIELD_NUMBER: _builtins.int
+    TASK_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     """The job."""
     job_type: _builtins.str
@@ -59,6 +60,8 @@ class Job(_message.Message):
     """The tenant; empty for none."""
     trace_id: _builtins.str
     """The W3C trace id of the submit; empty for none."""
+    task: _builtins.str
+    """`fetch` for the job of a manifest, else the task of seed 004: `chat`, `plan`, `code`, `tool`, `rag` or `embed`."""
     @_builtins.property
     def created_at(self) -> _timestamp_pb2.Timestamp:
         """When it was accepted."""
@@ -92,10 +95,11 @@ class Job(_message.Message):
         last_error: Global___JobError | None = ...,
         tenant: _builtins.str = ...,
         trace_id: _builtins.str = ...,
+        task: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at", "last_error", b"last_error", "log_cursor", b"log_cursor", "updated_at", b"updated_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at", "job_id", b"job_id", "job_type", b"job_type", "last_error", b"last_error", "log_cursor", b"log_cursor", "manifest_key", b"manifest_key", "resource_completed", b"resource_completed", "resource_failed", b"resource_failed", "resource_total", b"resource_total", "results_key", b"results_key", "status", b"status", "tenant", b"tenant", "trace_id", b"trace_id", "updated_at", b"updated_at"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at", "job_id", b"job_id", "job_type", b"job_type", "last_error", b"last_error", "log_cursor", b"log_cursor", "manifest_key", b"manifest_key", "resource_completed", b"resource_completed", "resource_failed", b"resource_failed", "resource_total", b"resource_total", "results_key", b"results_key", "status", b"status", "task", b"task", "tenant", b"tenant", "trace_id", b"trace_id", "updated_at", b"updated_at"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -245,7 +249,9 @@ class JobEvent(_message.Message):
     id: _builtins.str
     """The stream id, `ms-seq`; empty for `hello` and other events that cannot be resumed from."""
     type: _builtins.str
-    """`hello`, `queued`, `running`, `progress`, `retry`, `replayed`, `gap`, or the last: `done`, `error`, `canceled`."""
+    """`hello`, `queued`, `running`, `progress`, `retry`, `replayed`, `gap`; of a task also `token`, `log` and what else its
+    handler writes; or the last: `done`, `error`, `canceled`.
+    """
     ts: _builtins.int
     """When, ms since the epoch."""
     step: _builtins.str
@@ -287,6 +293,7 @@ class DeadLetter(_message.Message):
     FAILED_AT_FIELD_NUMBER: _builtins.int
     TENANT_FIELD_NUMBER: _builtins.int
     REPLAY_FIELD_NUMBER: _builtins.int
+    TASK_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """Deterministic: `{job_id}/{resource_id}/{replay}`, or `{stream}/{entry id}` of an undecodable entry."""
     position: _builtins.str
@@ -309,6 +316,8 @@ class DeadLetter(_message.Message):
     """The tenant."""
     replay: _builtins.int
     """How often it has been replayed before this failure."""
+    task: _builtins.str
+    """The task of seed 004; empty for the resource of a manifest."""
     @_builtins.property
     def failed_at(self) -> _timestamp_pb2.Timestamp:
         """When it failed."""
@@ -328,10 +337,11 @@ class DeadLetter(_message.Message):
         failed_at: _timestamp_pb2.Timestamp | None = ...,
         tenant: _builtins.str = ...,
         replay: _builtins.int = ...,
+        task: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["failed_at", b"failed_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts", "failed_at", b"failed_at", "failure_code", b"failure_code", "failure_message", b"failure_message", "id", b"id", "job_id", b"job_id", "job_type", b"job_type", "position", b"position", "replay", b"replay", "resource_id", b"resource_id", "tenant", b"tenant", "url", b"url"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts", "failed_at", b"failed_at", "failure_code", b"failure_code", "failure_message", b"failure_message", "id", b"id", "job_id", b"job_id", "job_type", b"job_type", "position", b"position", "replay", b"replay", "resource_id", b"resource_id", "task", b"task", "tenant", b"tenant", "url", b"url"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -389,7 +399,7 @@ class StreamPartition(_message.Message):
     DELAYED_FIELD_NUMBER: _builtins.int
     OLDEST_AGE_SECONDS_FIELD_NUMBER: _builtins.int
     stream: _builtins.str
-    """`jobs.tasks`, `jobs.status`, `jobs.logs` or `jobs.dlq`."""
+    """`jobs.tasks`, `jobs.status`, `jobs.logs` or `jobs.dlq`; `jobs:stream` for the tasks of seed 004."""
     partition: _builtins.int
     """The partition."""
     length: _builtins.int

@@ -28,7 +28,7 @@ from fetchbox.operator.v1 import job_pb2 as fetchbox_dot_operator_dot_v1_dot_job
 from google.api import annotations_pb2 as google_dot_api_dot_annotations__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n+fetchbox/operator/v1/operator_service.proto\x12\x14\x66\x65tchbox.operator.v1\x1a\x1b\x62uf/validate/validate.proto\x1a!fetchbox/gateway/v1/options.proto\x1a\x1e\x66\x65tchbox/operator/v1/job.proto\x1a\x1cgoogle/api/annotations.proto\"F\n\rGetJobRequest\x12\x35\n\x06job_id\x18\x01 \x01(\tB\x1d\xbaH\x1ar\x18\x32\x16^[A-Za-z0-9_-]{1,128}$R\x06job_id\"\xe8\x01\n\x0fListJobsRequest\x12%\n\tpage_size\x18\x01 \x01(\x05\x42\x07\xbaH\x04\x1a\x02(\x00R\tpage_size\x12\x1e\n\npage_token\x18\x02 \x01(\tR\npage_token\x12Z\n\x06status\x18\x03 \x01(\tBB\xbaH?r=R\x00R\x06queuedR\x0bin_progressR\tcompletedR\x07partialR\x06\x66\x61iledR\x08\x63\x61nceledR\x06status\x12\x1a\n\x08job_type\x18\x04 \x01(\tR\x08job_type\x12\x16\n\x06tenant\x18\x05 \x01(\tR\x06tenant\"k\n\x10ListJobsResponse\x12-\n\x04jobs\x18\x01 \x03(\x0b\x32\x19.fetchbox.operator.v1.JobR\x04jobs\x12(\n\x0fnext_page_token\x18\x02 \x01(\tR\x0fnext_page_token\"I\n\x10\x43\x61ncelJobRequest\x12\x35\n\x06job_id\x18\x01 \x01(\tB\x1d\xbaH\x1ar\x18\x32\x16^[A-Za-z0-9_-]{1,128}$R\x06job_id\"\x9f\x01\n\x14StreamJobLogsRequest\x12\x35\n\x06job_id\x18\x01 \x01(\tB\x1d\xbaH\x1ar\x18\x32\x16^[A-Za-z0-9_-]{1,128}$R\x06job_id\x12\'\n\x0csince_offset\x18\x02 \x01(\x04H\x00R\x0csince_offset\x88\x01\x01\x12\x16\n\x06\x66ollow\x18\x03 \x01(\x08R\x06\x66ollowB\x0f\n\r_since_offset\"\x93\x01\n\x0fWatchJobRequest\x12\x35\n\x06job_id\x18\x01 \x01(\tB\x1d\xbaH\x1ar\x18\x32\x16^[A-Za-z0-9_-]{1,128}$R\x06job_id\x12I\n\rlast_event_id\x18\x02 \x01(\tB#\xbaH r\x1b\x32\x19^[0-9]{1,20}-[0-9]{1,20}$\xd8\x01\x01R\rlast_event_id\"3\n\x11\x45xportJobsRequest\x12\x1e\n\nended_only\x18\x01 \x01(\x08R\nended_only\"\x12\n\x10GetHealthRequest\"m\n\x0cHealthReport\x12\x16\n\x06status\x18\x01 \x01(\tR\x06status\x12\x45\n\ncomponents\x18\x02 \x03(\x0b\x32%.fetchbox.operator.v1.ComponentHealthR\ncomponents\"\x14\n\x12ListStreamsRequest\"\\\n\x13ListStreamsResponse\x12\x45\n\npartitions\x18\x01 \x03(\x0b\x32%.fetchbox.operator.v1.StreamPartitionR\npartitions\"\x9b\x01\n\x16ListDeadLettersRequest\x12%\n\tpage_size\x18\x01 \x01(\x05\x42\x07\xbaH\x04\x1a\x02(\x00R\tpage_size\x12\x1e\n\npage_token\x18\x02 \x01(\tR\npage_token\x12\x16\n\x06job_id\x18\x03 \x01(\tR\x06job_id\x12\"\n\x0c\x66\x61ilure_code\x18\x04 \x01(\tR\x0c\x66\x61ilure_code\"\x89\x01\n\x17ListDeadLettersResponse\x12\x44\n\x0c\x64\x65\x61\x64_letters\x18\x01 \x03(\x0b\x32 .fetchbox.operator.v1.DeadLetterR\x0c\x64\x65\x61\x64_letters\x12(\n\x0fnext_page_token\x18\x02 \x01(\tR\x0fnext_page_token\"q\n\x18ReplayDeadLettersRequest\x12\'\n\tpositions\x18\x01 \x03(\tB\t\xbaH\x06\x92\x01\x03\x10\xf4\x03R\tpositions\x12\x16\n\x06job_id\x18\x02 \x01(\tR\x06job_id\x12\x14\n\x05\x66orce\x18\x03 \x01(\x08R\x05\x66orce\"\\\n\x19ReplayDeadLettersResponse\x12?\n\x08outcomes\x18\x01 \x03(\x0b\x32#.fetchbox.operator.v1.ReplayOutcomeR\x08outcomes\"]\n\rReplayOutcome\x12\x1a\n\x08position\x18\x01 \x01(\tR\x08position\x12\x18\n\x07outcome\x18\x02 \x01(\tR\x07outcome\x12\x16\n\x06replay\x18\x03 \x01(\rR\x06replay\"x\n\x17PurgeDeadLettersRequest\x12\'\n\tpositions\x18\x01 \x03(\tB\t\xbaH\x06\x92\x01\x03\x10\xf4\x03R\tpositions\x12\x16\n\x06job_id\x18\x02 \x01(\tR\x06job_id\x12\x1c\n\tbefore_ms\x18\x03 \x01(\x04R\tbefore_ms\"P\n\x18PurgeDeadLettersResponse\x12\x16\n\x06purged\x18\x01 \x01(\rR\x06purged\x12\x1c\n\tremaining\x18\x02 \x01(\x08R\tremaining2\xb7\x0b\n\x0fOperatorService\x12j\n\x06GetJob\x12#.fetchbox.operator.v1.GetJobRequest\x1a\x19.fetchbox.operator.v1.Job\" \x82\xd3\xe4\x93\x02\x1a\x12\x18/operators/jobs/{job_id}\x12r\n\x08ListJobs\x12%.fetchbox.operator.v1.ListJobsRequest\x1a&.fetchbox.operator.v1.ListJobsResponse\"\x17\x82\xd3\xe4\x93\x02\x11\x12\x0f/operators/jobs\x12z\n\tCancelJob\x12&.fetchbox.operator.v1.CancelJobRequest\x1a\x19.fetchbox.operator.v1.Job\"*\x82\xd3\xe4\x93\x02$\"\x1f/operators/jobs/{job_id}/cancel:\x01*\x12\x96\x01\n\rStreamJobLogs\x12*.fetchbox.operator.v1.StreamJobLogsRequest\x1a\x1e.fetchbox.operator.v1.LogEntry\"7\xc2\xbc\x18\x0e\x1a\x0csince_offset\x82\xd3\xe4\x93\x02\x1f\x12\x1d/operators/jobs/{job_id}/logs0\x01\x12\x8f\x01\n\x08WatchJob\x12%.fetchbox.operator.v1.WatchJobRequest\x1a\x1e.fetchbox.operator.v1.JobEvent\":\xc2\xbc\x18\x0f\x1a\rlast_event_id\x82\xd3\xe4\x93\x02!\x12\x1f/operators/jobs/{job_id}/events0\x01\x12r\n\nExportJobs\x12\'.fetchbox.operator.v1.ExportJobsRequest\x1a\x19.fetchbox.operator.v1.Job\"\x1e\x82\xd3\xe4\x93\x02\x18\x12\x16/operators/jobs:export0\x01\x12r\n\tGetHealth\x12&.fetchbox.operator.v1.GetHealthRequest\x1a\".fetchbox.operator.v1.HealthReport\"\x19\x82\xd3\xe4\x93\x02\x13\x12\x11/operators/health\x12~\n\x0bListStreams\x12(.fetchbox.operator.v1.ListStreamsRequest\x1a).fetchbox.operator.v1.ListStreamsResponse\"\x1a\x82\xd3\xe4\x93\x02\x14\x12\x12/operators/streams\x12\x86\x01\n\x0fListDeadLetters\x12,.fetchbox.operator.v1.ListDeadLettersRequest\x1a-.fetchbox.operator.v1.ListDeadLettersResponse\"\x16\x82\xd3\xe4\x93\x02\x10\x12\x0e/operators/dlq\x12\x96\x01\n\x11ReplayDeadLetters\x12..fetchbox.operator.v1.ReplayDeadLettersRequest\x1a/.fetchbox.operator.v1.ReplayDeadLettersResponse\" \x82\xd3\xe4\x93\x02\x1a\"\x15/operators/dlq:replay:\x01*\x12\x92\x01\n\x10PurgeDeadLetters\x12-.fetchbox.operator.v1.PurgeDeadLettersRequest\x1a..fetchbox.operator.v1.PurgeDeadLettersResponse\"\x1f\x82\xd3\xe4\x93\x02\x19\"\x14/operators/dlq:purge:\x01*b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n+fetchbox/operator/v1/operator_service.proto\x12\x14\x66\x65tchbox.operator.v1\x1a\x1b\x62uf/validate/validate.proto\x1a!fetchbox/gateway/v1/options.proto\x1a\x1e\x66\x65tchbox/operator/v1/job.proto\x1a\x1cgoogle/api/annotations.proto\"F\n\rGetJobRequest\x12\x35\n\x06job_id\x18\x01 \x01(\tB\x1d\xbaH\x1ar\x18\x32\x16^[A-Za-z0-9_-]{1,128}$R\x06job_id\"\xfc\x01\n\x0fListJobsRequest\x12%\n\tpage_size\x18\x01 \x01(\x05\x42\x07\xbaH\x04\x1a\x02(\x00R\tpage_size\x12\x1e\n\npage_token\x18\x02 \x01(\tR\npage_token\x12Z\n\x06status\x18\x03 \x01(\tBB\xbaH?r=R\x00R\x06queuedR\x0bin_progressR\tcompletedR\x07partialR\x06\x66\x61iledR\x08\x63\x61nceledR\x06status\x12\x1a\n\x08job_type\x18\x04 \x01(\tR\x08job_type\x12\x16\n\x06tenant\x18\x05 \x01(\tR\x06tenant\x12\x12\n\x04task\x18\x06 \x01(\tR\x04task\"k\n\x10ListJobsResponse\x12-\n\x04jobs\x18\x01 \x03(\x0b\x32\x19.fetchbox.operator.v1.JobR\x04jobs\x12(\n\x0fnext_page_token\x18\x02 \x01(\tR\x0fnext_page_token\"I\n\x10\x43\x61ncelJobRequest\x12\x35\n\x06job_id\x18\x01 \x01(\tB\x1d\xbaH\x1ar\x18\x32\x16^[A-Za-z0-9_-]{1,128}$R\x06job_id\"\x9f\x01\n\x14StreamJobLogsRequest\x12\x35\n\x06job_id\x18\x01 \x01(\tB\x1d\xbaH\x1ar\x18\x32\x16^[A-Za-z0-9_-]{1,128}$R\x06job_id\x12\'\n\x0csince_offset\x18\x02 \x01(\x04H\x00R\x0csince_offset\x88\x01\x01\x12\x16\n\x06\x66ollow\x18\x03 \x01(\x08R\x06\x66ollowB\x0f\n\r_since_offset\"\x93\x01\n\x0fWatchJobRequest\x12\x35\n\x06job_id\x18\x01 \x01(\tB\x1d\xbaH\x1ar\x18\x32\x16^[A-Za-z0-9_-]{1,128}$R\x06job_id\x12I\n\rlast_event_id\x18\x02 \x01(\tB#\xbaH r\x1b\x32\x19^[0-9]{1,20}-[0-9]{1,20}$\xd8\x01\x01R\rlast_event_id\"3\n\x11\x45xportJobsRequest\x12\x1e\n\nended_only\x18\x01 \x01(\x08R\nended_only\"\x12\n\x10GetHealthRequest\"m\n\x0cHealthReport\x12\x16\n\x06status\x18\x01 \x01(\tR\x06status\x12\x45\n\ncomponents\x18\x02 \x03(\x0b\x32%.fetchbox.operator.v1.ComponentHealthR\ncomponents\"\x14\n\x12ListStreamsRequest\"\\\n\x13ListStreamsResponse\x12\x45\n\npartitions\x18\x01 \x03(\x0b\x32%.fetchbox.operator.v1.StreamPartitionR\npartitions\"\x9b\x01\n\x16ListDeadLettersRequest\x12%\n\tpage_size\x18\x01 \x01(\x05\x42\x07\xbaH\x04\x1a\x02(\x00R\tpage_size\x12\x1e\n\npage_token\x18\x02 \x01(\tR\npage_token\x12\x16\n\x06job_id\x18\x03 \x01(\tR\x06job_id\x12\"\n\x0c\x66\x61ilure_code\x18\x04 \x01(\tR\x0c\x66\x61ilure_code\"\x89\x01\n\x17ListDeadLettersResponse\x12\x44\n\x0c\x64\x65\x61\x64_letters\x18\x01 \x03(\x0b\x32 .fetchbox.operator.v1.DeadLetterR\x0c\x64\x65\x61\x64_letters\x12(\n\x0fnext_page_token\x18\x02 \x01(\tR\x0fnext_page_token\"q\n\x18ReplayDeadLettersRequest\x12\'\n\tpositions\x18\x01 \x03(\tB\t\xbaH\x06\x92\x01\x03\x10\xf4\x03R\tpositions\x12\x16\n\x06job_id\x18\x02 \x01(\tR\x06job_id\x12\x14\n\x05\x66orce\x18\x03 \x01(\x08R\x05\x66orce\"\\\n\x19ReplayDeadLettersResponse\x12?\n\x08outcomes\x18\x01 \x03(\x0b\x32#.fetchbox.operator.v1.ReplayOutcomeR\x08outcomes\"]\n\rReplayOutcome\x12\x1a\n\x08position\x18\x01 \x01(\tR\x08position\x12\x18\n\x07outcome\x18\x02 \x01(\tR\x07outcome\x12\x16\n\x06replay\x18\x03 \x01(\rR\x06replay\"x\n\x17PurgeDeadLettersRequest\x12\'\n\tpositions\x18\x01 \x03(\tB\t\xbaH\x06\x92\x01\x03\x10\xf4\x03R\tpositions\x12\x16\n\x06job_id\x18\x02 \x01(\tR\x06job_id\x12\x1c\n\tbefore_ms\x18\x03 \x01(\x04R\tbefore_ms\"P\n\x18PurgeDeadLettersResponse\x12\x16\n\x06purged\x18\x01 \x01(\rR\x06purged\x12\x1c\n\tremaining\x18\x02 \x01(\x08R\tremaining2\xb7\x0b\n\x0fOperatorService\x12j\n\x06GetJob\x12#.fetchbox.operator.v1.GetJobRequest\x1a\x19.fetchbox.operator.v1.Job\" \x82\xd3\xe4\x93\x02\x1a\x12\x18/operators/jobs/{job_id}\x12r\n\x08ListJobs\x12%.fetchbox.operator.v1.ListJobsRequest\x1a&.fetchbox.operator.v1.ListJobsResponse\"\x17\x82\xd3\xe4\x93\x02\x11\x12\x0f/operators/jobs\x12z\n\tCancelJob\x12&.fetchbox.operator.v1.CancelJobRequest\x1a\x19.fetchbox.operator.v1.Job\"*\x82\xd3\xe4\x93\x02$\"\x1f/operators/jobs/{job_id}/cancel:\x01*\x12\x96\x01\n\rStreamJobLogs\x12*.fetchbox.operator.v1.StreamJobLogsRequest\x1a\x1e.fetchbox.operator.v1.LogEntry\"7\xc2\xbc\x18\x0e\x1a\x0csince_offset\x82\xd3\xe4\x93\x02\x1f\x12\x1d/operators/jobs/{job_id}/logs0\x01\x12\x8f\x01\n\x08WatchJob\x12%.fetchbox.operator.v1.WatchJobRequest\x1a\x1e.fetchbox.operator.v1.JobEvent\":\xc2\xbc\x18\x0f\x1a\rlast_event_id\x82\xd3\xe4\x93\x02!\x12\x1f/operators/jobs/{job_id}/events0\x01\x12r\n\nExportJobs\x12\'.fetchbox.operator.v1.ExportJobsRequest\x1a\x19.fetchbox.operator.v1.Job\"\x1e\x82\xd3\xe4\x93\x02\x18\x12\x16/operators/jobs:export0\x01\x12r\n\tGetHealth\x12&.fetchbox.operator.v1.GetHealthRequest\x1a\".fetchbox.operator.v1.HealthReport\"\x19\x82\xd3\xe4\x93\x02\x13\x12\x11/operators/health\x12~\n\x0bListStreams\x12(.fetchbox.operator.v1.ListStreamsRequest\x1a).fetchbox.operator.v1.ListStreamsResponse\"\x1a\x82\xd3\xe4\x93\x02\x14\x12\x12/operators/streams\x12\x86\x01\n\x0fListDeadLetters\x12,.fetchbox.operator.v1.ListDeadLettersRequest\x1a-.fetchbox.operator.v1.ListDeadLettersResponse\"\x16\x82\xd3\xe4\x93\x02\x10\x12\x0e/operators/dlq\x12\x96\x01\n\x11ReplayDeadLetters\x12..fetchbox.operator.v1.ReplayDeadLettersRequest\x1a/.fetchbox.operator.v1.ReplayDeadLettersResponse\" \x82\xd3\xe4\x93\x02\x1a\"\x15/operators/dlq:replay:\x01*\x12\x92\x01\n\x10PurgeDeadLetters\x12-.fetchbox.operator.v1.PurgeDeadLettersRequest\x1a..fetchbox.operator.v1.PurgeDeadLettersResponse\"\x1f\x82\xd3\xe4\x93\x02\x19\"\x14/operators/dlq:purge:\x01*b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -80,39 +80,39 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GETJOBREQUEST']._serialized_start=195
   _globals['_GETJOBREQUEST']._serialized_end=265
   _globals['_LISTJOBSREQUEST']._serialized_start=268
-  _globals['_LISTJOBSREQUEST']._serialized_end=500
-  _globals['_LISTJOBSRESPONSE']._serialized_start=502
-  _globals['_LISTJOBSRESPONSE']._serialized_end=609
-  _globals['_CANCELJOBREQUEST']._serialized_start=611
-  _globals['_CANCELJOBREQUEST']._serialized_end=684
-  _globals['_STREAMJOBLOGSREQUEST']._serialized_start=687
-  _globals['_STREAMJOBLOGSREQUEST']._serialized_end=846
-  _globals['_WATCHJOBREQUEST']._serialized_start=849
-  _globals['_WATCHJOBREQUEST']._serialized_end=996
-  _globals['_EXPORTJOBSREQUEST']._serialized_start=998
-  _globals['_EXPORTJOBSREQUEST']._serialized_end=1049
-  _globals['_GETHEALTHREQUEST']._serialized_start=1051
-  _globals['_GETHEALTHREQUEST']._serialized_end=1069
-  _globals['_HEALTHREPORT']._serialized_start=1071
-  _globals['_HEALTHREPORT']._serialized_end=1180
-  _globals['_LISTSTREAMSREQUEST']._serialized_start=1182
-  _globals['_LISTSTREAMSREQUEST']._serialized_end=1202
-  _globals['_LISTSTREAMSRESPONSE']._serialized_start=1204
-  _globals['_LISTSTREAMSRESPONSE']._serialized_end=1296
-  _globals['_LISTDEADLETTERSREQUEST']._serialized_start=1299
-  _globals['_LISTDEADLETTERSREQUEST']._serialized_end=1454
-  _globals['_LISTDEADLETTERSRESPONSE']._serialized_start=1457
-  _globals['_LISTDEADLETTERSRESPONSE']._serialized_end=1594
-  _globals['_REPLAYDEADLETTERSREQUEST']._serialized_start=1596
-  _globals['_REPLAYDEADLETTERSREQUEST']._serialized_end=1709
-  _globals['_REPLAYDEADLETTERSRESPONSE']._serialized_start=1711
-  _globals['_REPLAYDEADLETTERSRESPONSE']._serialized_end=1803
-  _globals['_REPLAYOUTCOME']._serialized_start=1805
-  _globals['_REPLAYOUTCOME']._serialized_end=1898
-  _globals['_PURGEDEADLETTERSREQUEST']._serialized_start=1900
-  _globals['_PURGEDEADLETTERSREQUEST']._serialized_end=2020
-  _globals['_PURGEDEADLETTERSRESPONSE']._serialized_start=2022
-  _globals['_PURGEDEADLETTERSRESPONSE']._serialized_end=2102
-  _globals['_OPERATORSERVICE']._serialized_start=2105
-  _globals['_OPERATORSERVICE']._serialized_end=3568
+  _globals['_LISTJOBSREQUEST']._serialized_end=520
+  _globals['_LISTJOBSRESPONSE']._serialized_start=522
+  _globals['_LISTJOBSRESPONSE']._serialized_end=629
+  _globals['_CANCELJOBREQUEST']._serialized_start=631
+  _globals['_CANCELJOBREQUEST']._serialized_end=704
+  _globals['_STREAMJOBLOGSREQUEST']._serialized_start=707
+  _globals['_STREAMJOBLOGSREQUEST']._serialized_end=866
+  _globals['_WATCHJOBREQUEST']._serialized_start=869
+  _globals['_WATCHJOBREQUEST']._serialized_end=1016
+  _globals['_EXPORTJOBSREQUEST']._serialized_start=1018
+  _globals['_EXPORTJOBSREQUEST']._serialized_end=1069
+  _globals['_GETHEALTHREQUEST']._serialized_start=1071
+  _globals['_GETHEALTHREQUEST']._serialized_end=1089
+  _globals['_HEALTHREPORT']._serialized_start=1091
+  _globals['_HEALTHREPORT']._serialized_end=1200
+  _globals['_LISTSTREAMSREQUEST']._serialized_start=1202
+  _globals['_LISTSTREAMSREQUEST']._serialized_end=1222
+  _globals['_LISTSTREAMSRESPONSE']._serialized_start=1224
+  _globals['_LISTSTREAMSRESPONSE']._serialized_end=1316
+  _globals['_LISTDEADLETTERSREQUEST']._serialized_start=1319
+  _globals['_LISTDEADLETTERSREQUEST']._serialized_end=1474
+  _globals['_LISTDEADLETTERSRESPONSE']._serialized_start=1477
+  _globals['_LISTDEADLETTERSRESPONSE']._serialized_end=1614
+  _globals['_REPLAYDEADLETTERSREQUEST']._serialized_start=1616
+  _globals['_REPLAYDEADLETTERSREQUEST']._serialized_end=1729
+  _globals['_REPLAYDEADLETTERSRESPONSE']._serialized_start=1731
+  _globals['_REPLAYDEADLETTERSRESPONSE']._serialized_end=1823
+  _globals['_REPLAYOUTCOME']._serialized_start=1825
+  _globals['_REPLAYOUTCOME']._serialized_end=1918
+  _globals['_PURGEDEADLETTERSREQUEST']._serialized_start=1920
+  _globals['_PURGEDEADLETTERSREQUEST']._serialized_end=2040
+  _globals['_PURGEDEADLETTERSRESPONSE']._serialized_start=2042
+  _globals['_PURGEDEADLETTERSRESPONSE']._serialized_end=2122
+  _globals['_OPERATORSERVICE']._serialized_start=2125
+  _globals['_OPERATORSERVICE']._serialized_end=3588
 # @@protoc_insertion_point(module_scope)

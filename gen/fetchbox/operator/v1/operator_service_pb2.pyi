@@ -52,6 +52,7 @@ class ListJobsRequest(_message.Message):
     STATUS_FIELD_NUMBER: _builtins.int
     JOB_TYPE_FIELD_NUMBER: _builtins.int
     TENANT_FIELD_NUMBER: _builtins.int
+    TASK_FIELD_NUMBER: _builtins.int
     page_size: _builtins.int
     """The most jobs in the answer; 0 means 50, more than 500 means 500."""
     page_token: _builtins.str
@@ -62,6 +63,8 @@ class ListJobsRequest(_message.Message):
     """Only jobs of this type; empty for all."""
     tenant: _builtins.str
     """Only jobs of this tenant; empty for all."""
+    task: _builtins.str
+    """`fetch`, or one task of seed 004; empty for all."""
     def __init__(
         self,
         *,
@@ -70,10 +73,11 @@ class ListJobsRequest(_message.Message):
         status: _builtins.str = ...,
         job_type: _builtins.str = ...,
         tenant: _builtins.str = ...,
+        task: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["job_type", b"job_type", "page_size", b"page_size", "page_token", b"page_token", "status", b"status", "tenant", b"tenant"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job_type", b"job_type", "page_size", b"page_size", "page_token", b"page_token", "status", b"status", "task", b"task", "tenant", b"tenant"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -23,12 +23,13 @@ _sym_db = _symbol_database.Default()
 
 
 from buf.validate import validate_pb2 as buf_dot_validate_dot_validate__pb2
+from fetchbox.gateway.v1 import options_pb2 as fetchbox_dot_gateway_dot_v1_dot_options__pb2
 from fetchbox.jobs import jobs_pb2 as fetchbox_dot_jobs_dot_jobs__pb2
 from google.api import annotations_pb2 as google_dot_api_dot_annotations__pb2
 from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\'fetchbox/worker/v1/worker_service.proto\x12\x12\x66\x65tchbox.worker.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x18\x66\x65tchbox/jobs/jobs.proto\x1a\x1cgoogle/api/annotations.proto\x1a\x1egoogle/protobuf/duration.proto\"\x12\n\x10GetStatusRequest\"\x0e\n\x0cPauseRequest\"\x0f\n\rResumeRequest\"?\n\x0c\x44rainRequest\x12/\n\x05grace\x18\x01 \x01(\x0b\x32\x19.google.protobuf.DurationR\x05grace\"\x99\x02\n\x0cWorkerStatus\x12\x1c\n\tworker_id\x18\x01 \x01(\tR\tworker_id\x12\x14\n\x05state\x18\x02 \x01(\tR\x05state\x12\x14\n\x05slots\x18\x03 \x01(\rR\x05slots\x12\x39\n\x07running\x18\x04 \x03(\x0b\x32\x1f.fetchbox.worker.v1.RunningTaskR\x07running\x12\x1c\n\tcompleted\x18\x05 \x01(\x04R\tcompleted\x12\x16\n\x06\x66\x61iled\x18\x06 \x01(\x04R\x06\x66\x61iled\x12\x18\n\x07retried\x18\x07 \x01(\x04R\x07retried\x12\x34\n\x15last_poll_age_seconds\x18\x08 \x01(\x01R\x15last_poll_age_seconds\"q\n\x0bRunningTask\x12\x16\n\x06job_id\x18\x01 \x01(\tR\x06job_id\x12 \n\x0bresource_id\x18\x02 \x01(\tR\x0bresource_id\x12(\n\x0frunning_seconds\x18\x03 \x01(\x01R\x0frunning_seconds\"\xb5\x01\n\x11\x43laimTasksRequest\x12;\n\tworker_id\x18\x01 \x01(\tB\x1d\xbaH\x1ar\x18\x32\x16^[A-Za-z0-9_-]{1,128}$R\tworker_id\x12&\n\tmax_tasks\x18\x02 \x01(\rB\x08\xbaH\x05*\x03\x18\xe8\x07R\tmax_tasks\x12;\n\x04wait\x18\x03 \x01(\x0b\x32\x19.google.protobuf.DurationB\x0c\xbaH\t\xaa\x01\x06\"\x02\x08\x1e\x32\x00R\x04wait\"|\n\x12\x43laimTasksResponse\x12\x35\n\x05tasks\x18\x01 \x03(\x0b\x32\x1f.fetchbox.worker.v1.ClaimedTaskR\x05tasks\x12/\n\x05lease\x18\x02 \x01(\x0b\x32\x19.google.protobuf.DurationR\x05lease\"T\n\x0b\x43laimedTask\x12\x14\n\x05\x63laim\x18\x01 \x01(\tR\x05\x63laim\x12/\n\x04task\x18\x02 \x01(\x0b\x32\x1b.fetchbox.jobs.DownloadTaskR\x04task\"O\n\x10HeartbeatRequest\x12;\n\tworker_id\x18\x01 \x01(\tB\x1d\xbaH\x1ar\x18\x32\x16^[A-Za-z0-9_-]{1,128}$R\tworker_id\"`\n\x11HeartbeatResponse\x12/\n\x05lease\x18\x01 \x01(\x0b\x32\x19.google.protobuf.DurationR\x05lease\x12\x1a\n\x08\x63\x61nceled\x18\x02 \x03(\tR\x08\x63\x61nceled\"\xb3\x01\n\x13\x43ompleteTaskRequest\x12;\n\tworker_id\x18\x01 \x01(\tB\x1d\xbaH\x1ar\x18\x32\x16^[A-Za-z0-9_-]{1,128}$R\tworker_id\x12\x1d\n\x05\x63laim\x18\x02 \x01(\tB\x07\xbaH\x04r\x02\x10\x01R\x05\x63laim\x12@\n\x06object\x18\x03 \x01(\x0b\x32 .fetchbox.worker.v1.StoredObjectB\x06\xbaH\x03\xc8\x01\x01R\x06object\"\xb0\x01\n\x0cStoredObject\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x12\n\x04size\x18\x02 \x01(\x04R\x04size\x12\x16\n\x06sha256\x18\x03 \x01(\tR\x06sha256\x12\"\n\x0c\x63ontent_type\x18\x04 \x01(\tR\x0c\x63ontent_type\x12\x1c\n\tfinal_url\x18\x05 \x01(\tR\tfinal_url\x12 \n\x0bhttp_status\x18\x06 \x01(\rR\x0bhttp_status\"\xd5\x02\n\x0f\x46\x61ilTaskRequest\x12;\n\tworker_id\x18\x01 \x01(\tB\x1d\xbaH\x1ar\x18\x32\x16^[A-Za-z0-9_-]{1,128}$R\tworker_id\x12\x1d\n\x05\x63laim\x18\x02 \x01(\tB\x07\xbaH\x04r\x02\x10\x01R\x05\x63laim\x12u\n\x0c\x66\x61ilure_code\x18\x03 \x01(\tBQ\xbaHNrL2J^(DOWNLOAD|UPLOAD|STORAGE|HANDLER|VALIDATION|AUTH|SYSTEM)_[A-Z0-9_]{1,64}$R\x0c\x66\x61ilure_code\x12\x32\n\x0f\x66\x61ilure_message\x18\x04 \x01(\tB\x08\xbaH\x05r\x03(\x80 R\x0f\x66\x61ilure_message\x12;\n\x0bretry_after\x18\x05 \x01(\x0b\x32\x19.google.protobuf.DurationR\x0bretry_after\".\n\x12SettleTaskResponse\x12\x18\n\x07outcome\x18\x01 \x01(\tR\x07outcome2\xe1\x07\n\rWorkerService\x12l\n\tGetStatus\x12$.fetchbox.worker.v1.GetStatusRequest\x1a .fetchbox.worker.v1.WorkerStatus\"\x17\x82\xd3\xe4\x93\x02\x11\x12\x0f/workers/status\x12\x66\n\x05Pause\x12 .fetchbox.worker.v1.PauseRequest\x1a .fetchbox.worker.v1.WorkerStatus\"\x19\x82\xd3\xe4\x93\x02\x13\"\x0e/workers:pause:\x01*\x12i\n\x06Resume\x12!.fetchbox.worker.v1.ResumeRequest\x1a .fetchbox.worker.v1.WorkerStatus\"\x1a\x82\xd3\xe4\x93\x02\x14\"\x0f/workers:resume:\x01*\x12\x66\n\x05\x44rain\x12 .fetchbox.worker.v1.DrainRequest\x1a .fetchbox.worker.v1.WorkerStatus\"\x19\x82\xd3\xe4\x93\x02\x13\"\x0e/workers:drain:\x01*\x12\x88\x01\n\nClaimTasks\x12%.fetchbox.worker.v1.ClaimTasksRequest\x1a&.fetchbox.worker.v1.ClaimTasksResponse\"+\x82\xd3\xe4\x93\x02%\" /workers/{worker_id}/tasks:claim:\x01*\x12\x83\x01\n\tHeartbeat\x12$.fetchbox.worker.v1.HeartbeatRequest\x1a%.fetchbox.worker.v1.HeartbeatResponse\")\x82\xd3\xe4\x93\x02#\"\x1e/workers/{worker_id}:heartbeat:\x01*\x12\x8f\x01\n\x0c\x43ompleteTask\x12\'.fetchbox.worker.v1.CompleteTaskRequest\x1a&.fetchbox.worker.v1.SettleTaskResponse\".\x82\xd3\xe4\x93\x02(\"#/workers/{worker_id}/tasks:complete:\x01*\x12\x83\x01\n\x08\x46\x61ilTask\x12#.fetchbox.worker.v1.FailTaskRequest\x1a&.fetchbox.worker.v1.SettleTaskResponse\"*\x82\xd3\xe4\x93\x02$\"\x1f/workers/{worker_id}/tasks:fail:\x01*b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\'fetchbox/worker/v1/worker_service.proto\x12\x12\x66\x65tchbox.worker.v1\x1a\x1b\x62uf/validate/validate.proto\x1a!fetchbox/gateway/v1/options.proto\x1a\x18\x66\x65tchbox/jobs/jobs.proto\x1a\x1cgoogle/api/annotations.proto\x1a\x1egoogle/protobuf/duration.proto\"\x12\n\x10GetStatusRequest\"\x0e\n\x0cPauseRequest\"\x0f\n\rResumeRequest\"?\n\x0c\x44rainRequest\x12/\n\x05grace\x18\x01 \x01(\x0b\x32\x19.google.protobuf.DurationR\x05grace\"\x99\x02\n\x0cWorkerStatus\x12\x1c\n\tworker_id\x18\x01 \x01(\tR\tworker_id\x12\x14\n\x05state\x18\x02 \x01(\tR\x05state\x12\x14\n\x05slots\x18\x03 \x01(\rR\x05slots\x12\x39\n\x07running\x18\x04 \x03(\x0b\x32\x1f.fetchbox.worker.v1.RunningTaskR\x07running\x12\x1c\n\tcompleted\x18\x05 \x01(\x04R\tcompleted\x12\x16\n\x06\x66\x61iled\x18\x06 \x01(\x04R\x06\x66\x61iled\x12\x18\n\x07retried\x18\x07 \x01(\x04R\x07retried\x12\x34\n\x15last_poll_age_seconds\x18\x08 \x01(\x01R\x15last_poll_age_seconds\"q\n\x0bRunningTask\x12\x16\n\x06job_id\x18\x01 \x01(\tR\x06job_id\x12 \n\x0bresource_id\x18\x02 \x01(\tR\x0bresource_id\x12(\n\x0frunning_seconds\x18\x03 \x01(\x01R\x0frunning_seconds\"\x82\x02\n\x11\x43laimTasksRequest\x12;\n\tworker_id\x18\x01 \x01(\tB\x1d\xbaH\x1ar\x18\x32\x16^[A-Za-z0-9_-]{1,128}$R\tworker_id\x12&\n\tmax_tasks\x18\x02 \x01(\rB\x08\xbaH\x05*\x03\x18\xe8\x07R\tmax_tasks\x12;\n\x04wait\x18\x03 \x01(\x0b\x32\x19.google.protobuf.DurationB\x0c\xbaH\t\xaa\x01\x06\"\x02\x08\x1e\x32\x00R\x04wait\x12K\n\x05kinds\x18\x04 \x03(\tB5\xbaH2\x92\x01/\"-r+R\x05\x66\x65tchR\x04\x63hatR\x04planR\x04\x63odeR\x04toolR\x03ragR\x05\x65mbedR\x05kinds\"|\n\x12\x43laimTasksResponse\x12\x35\n\x05tasks\x18\x01 \x03(\x0b\x32\x1f.fetchbox.worker.v1.ClaimedTaskR\x05tasks\x12/\n\x05lease\x18\x02 \x01(\x0b\x32\x19.google.protobuf.DurationR\x05lease\"\x9d\x01\n\x0b\x43laimedTask\x12\x14\n\x05\x63laim\x18\x01 \x01(\tR\x05\x63laim\x12\x31\n\x04task\x18\x02 \x01(\x0b\x32\x1b.fetchbox.jobs.DownloadTaskH\x00R\x04task\x12=\n\x0bqueued_task\x18\x03 \x01(\x0b\x32\x19.fetchbox.jobs.QueuedTaskH\x00R\x0bqueued_taskB\x06\n\x04work\"O\n\x10HeartbeatRequest\x12;\n\tworker_id\x18\x01 \x01(\tB\x1d\xbaH\x1ar\x18\x32\x16^[A-Za-z0-9_-]{1,128}$R\tworker_id\"`\n\x11HeartbeatResponse\x12/\n\x05lease\x18\x01 \x01(\x0b\x32\x19.google.protobuf.DurationR\x05lease\x12\x1a\n\x08\x63\x61nceled\x18\x02 \x03(\tR\x08\x63\x61nceled\"\xd4\x01\n\x13ReportEventsRequest\x12;\n\tworker_id\x18\x01 \x01(\tB\x1d\xbaH\x1ar\x18\x32\x16^[A-Za-z0-9_-]{1,128}$R\tworker_id\x12\x1d\n\x05\x63laim\x18\x02 \x01(\tB\x07\xbaH\x04r\x02\x10\x01R\x05\x63laim\x12\x1d\n\x05\x66irst\x18\x03 \x01(\x04\x42\x07\xbaH\x04\x32\x02(\x01R\x05\x66irst\x12\x42\n\x06\x65vents\x18\x04 \x03(\x0b\x32\x1d.fetchbox.worker.v1.TaskEventB\x0b\xbaH\x08\x92\x01\x05\x08\x01\x10\xe8\x07R\x06\x65vents\"\xbe\x01\n\tTaskEvent\x12\x8d\x01\n\x04type\x18\x01 \x01(\tBy\xbaHvrt2\x16^[a-z][a-z0-9_]{0,63}$Z\x05helloZ\x03gapZ\x06queuedZ\x07runningZ\x05retryZ\x08replayedZ\x04\x64oneZ\x05\x65rrorZ\x08\x63\x61nceledZ\x0cstream_errorZ\x07messageR\x04type\x12!\n\x04\x64\x61ta\x18\x02 \x01(\x0c\x42\r\xbaH\x06z\x04\x18\x80\x80\x04\xc8\xbc\x18\x01R\x04\x64\x61ta\"\x16\n\x14ReportEventsResponse\"\xdf\x01\n\x13\x43ompleteTaskRequest\x12;\n\tworker_id\x18\x01 \x01(\tB\x1d\xbaH\x1ar\x18\x32\x16^[A-Za-z0-9_-]{1,128}$R\tworker_id\x12\x1d\n\x05\x63laim\x18\x02 \x01(\tB\x07\xbaH\x04r\x02\x10\x01R\x05\x63laim\x12:\n\x06object\x18\x03 \x01(\x0b\x32 .fetchbox.worker.v1.StoredObjectH\x00R\x06object\x12\x1e\n\x06result\x18\x04 \x01(\x0c\x42\x04\xc8\xbc\x18\x01H\x00R\x06resultB\x10\n\x07outcome\x12\x05\xbaH\x02\x08\x01\"\xb0\x01\n\x0cStoredObject\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x12\n\x04size\x18\x02 \x01(\x04R\x04size\x12\x16\n\x06sha256\x18\x03 \x01(\tR\x06sha256\x12\"\n\x0c\x63ontent_type\x18\x04 \x01(\tR\x0c\x63ontent_type\x12\x1c\n\tfinal_url\x18\x05 \x01(\tR\tfinal_url\x12 \n\x0bhttp_status\x18\x06 \x01(\rR\x0bhttp_status\"\xd5\x02\n\x0f\x46\x61ilTaskRequest\x12;\n\tworker_id\x18\x01 \x01(\tB\x1d\xbaH\x1ar\x18\x32\x16^[A-Za-z0-9_-]{1,128}$R\tworker_id\x12\x1d\n\x05\x63laim\x18\x02 \x01(\tB\x07\xbaH\x04r\x02\x10\x01R\x05\x63laim\x12u\n\x0c\x66\x61ilure_code\x18\x03 \x01(\tBQ\xbaHNrL2J^(DOWNLOAD|UPLOAD|STORAGE|HANDLER|VALIDATION|AUTH|SYSTEM)_[A-Z0-9_]{1,64}$R\x0c\x66\x61ilure_code\x12\x32\n\x0f\x66\x61ilure_message\x18\x04 \x01(\tB\x08\xbaH\x05r\x03(\x80 R\x0f\x66\x61ilure_message\x12;\n\x0bretry_after\x18\x05 \x01(\x0b\x32\x19.google.protobuf.DurationR\x0bretry_after\".\n\x12SettleTaskResponse\x12\x18\n\x07outcome\x18\x01 \x01(\tR\x07outcome2\xf3\x08\n\rWorkerService\x12l\n\tGetStatus\x12$.fetchbox.worker.v1.GetStatusRequest\x1a .fetchbox.worker.v1.WorkerStatus\"\x17\x82\xd3\xe4\x93\x02\x11\x12\x0f/workers/status\x12\x66\n\x05Pause\x12 .fetchbox.worker.v1.PauseRequest\x1a .fetchbox.worker.v1.WorkerStatus\"\x19\x82\xd3\xe4\x93\x02\x13\"\x0e/workers:pause:\x01*\x12i\n\x06Resume\x12!.fetchbox.worker.v1.ResumeRequest\x1a .fetchbox.worker.v1.WorkerStatus\"\x1a\x82\xd3\xe4\x93\x02\x14\"\x0f/workers:resume:\x01*\x12\x66\n\x05\x44rain\x12 .fetchbox.worker.v1.DrainRequest\x1a .fetchbox.worker.v1.WorkerStatus\"\x19\x82\xd3\xe4\x93\x02\x13\"\x0e/workers:drain:\x01*\x12\x88\x01\n\nClaimTasks\x12%.fetchbox.worker.v1.ClaimTasksRequest\x1a&.fetchbox.worker.v1.ClaimTasksResponse\"+\x82\xd3\xe4\x93\x02%\" /workers/{worker_id}/tasks:claim:\x01*\x12\x83\x01\n\tHeartbeat\x12$.fetchbox.worker.v1.HeartbeatRequest\x1a%.fetchbox.worker.v1.HeartbeatResponse\")\x82\xd3\xe4\x93\x02#\"\x1e/workers/{worker_id}:heartbeat:\x01*\x12\x8f\x01\n\x0cReportEvents\x12\'.fetchbox.worker.v1.ReportEventsRequest\x1a(.fetchbox.worker.v1.ReportEventsResponse\",\x82\xd3\xe4\x93\x02&\"!/workers/{worker_id}/tasks:report:\x01*\x12\x8f\x01\n\x0c\x43ompleteTask\x12\'.fetchbox.worker.v1.CompleteTaskRequest\x1a&.fetchbox.worker.v1.SettleTaskResponse\".\x82\xd3\xe4\x93\x02(\"#/workers/{worker_id}/tasks:complete:\x01*\x12\x83\x01\n\x08\x46\x61ilTask\x12#.fetchbox.worker.v1.FailTaskRequest\x1a&.fetchbox.worker.v1.SettleTaskResponse\"*\x82\xd3\xe4\x93\x02$\"\x1f/workers/{worker_id}/tasks:fail:\x01*b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -41,14 +42,30 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_CLAIMTASKSREQUEST'].fields_by_name['max_tasks']._serialized_options = b'\272H\005*\003\030\350\007'
   _globals['_CLAIMTASKSREQUEST'].fields_by_name['wait']._loaded_options = None
   _globals['_CLAIMTASKSREQUEST'].fields_by_name['wait']._serialized_options = b'\272H\t\252\001\006\"\002\010\0362\000'
+  _globals['_CLAIMTASKSREQUEST'].fields_by_name['kinds']._loaded_options = None
+  _globals['_CLAIMTASKSREQUEST'].fields_by_name['kinds']._serialized_options = b'\272H2\222\001/\"-r+R\005fetchR\004chatR\004planR\004codeR\004toolR\003ragR\005embed'
   _globals['_HEARTBEATREQUEST'].fields_by_name['worker_id']._loaded_options = None
   _globals['_HEARTBEATREQUEST'].fields_by_name['worker_id']._serialized_options = b'\272H\032r\0302\026^[A-Za-z0-9_-]{1,128}$'
+  _globals['_REPORTEVENTSREQUEST'].fields_by_name['worker_id']._loaded_options = None
+  _globals['_REPORTEVENTSREQUEST'].fields_by_name['worker_id']._serialized_options = b'\272H\032r\0302\026^[A-Za-z0-9_-]{1,128}$'
+  _globals['_REPORTEVENTSREQUEST'].fields_by_name['claim']._loaded_options = None
+  _globals['_REPORTEVENTSREQUEST'].fields_by_name['claim']._serialized_options = b'\272H\004r\002\020\001'
+  _globals['_REPORTEVENTSREQUEST'].fields_by_name['first']._loaded_options = None
+  _globals['_REPORTEVENTSREQUEST'].fields_by_name['first']._serialized_options = b'\272H\0042\002(\001'
+  _globals['_REPORTEVENTSREQUEST'].fields_by_name['events']._loaded_options = None
+  _globals['_REPORTEVENTSREQUEST'].fields_by_name['events']._serialized_options = b'\272H\010\222\001\005\010\001\020\350\007'
+  _globals['_TASKEVENT'].fields_by_name['type']._loaded_options = None
+  _globals['_TASKEVENT'].fields_by_name['type']._serialized_options = b'\272Hvrt2\026^[a-z][a-z0-9_]{0,63}$Z\005helloZ\003gapZ\006queuedZ\007runningZ\005retryZ\010replayedZ\004doneZ\005errorZ\010canceledZ\014stream_errorZ\007message'
+  _globals['_TASKEVENT'].fields_by_name['data']._loaded_options = None
+  _globals['_TASKEVENT'].fields_by_name['data']._serialized_options = b'\272H\006z\004\030\200\200\004\310\274\030\001'
+  _globals['_COMPLETETASKREQUEST'].oneofs_by_name['outcome']._loaded_options = None
+  _globals['_COMPLETETASKREQUEST'].oneofs_by_name['outcome']._serialized_options = b'\272H\002\010\001'
   _globals['_COMPLETETASKREQUEST'].fields_by_name['worker_id']._loaded_options = None
   _globals['_COMPLETETASKREQUEST'].fields_by_name['worker_id']._serialized_options = b'\272H\032r\0302\026^[A-Za-z0-9_-]{1,128}$'
   _globals['_COMPLETETASKREQUEST'].fields_by_name['claim']._loaded_options = None
   _globals['_COMPLETETASKREQUEST'].fields_by_name['claim']._serialized_options = b'\272H\004r\002\020\001'
-  _globals['_COMPLETETASKREQUEST'].fields_by_name['object']._loaded_options = None
-  _globals['_COMPLETETASKREQUEST'].fields_by_name['object']._serialized_options = b'\272H\003\310\001\001'
+  _globals['_COMPLETETASKREQUEST'].fields_by_name['result']._loaded_options = None
+  _globals['_COMPLETETASKREQUEST'].fields_by_name['result']._serialized_options = b'\310\274\030\001'
   _globals['_FAILTASKREQUEST'].fields_by_name['worker_id']._loaded_options = None
   _globals['_FAILTASKREQUEST'].fields_by_name['worker_id']._serialized_options = b'\272H\032r\0302\026^[A-Za-z0-9_-]{1,128}$'
   _globals['_FAILTASKREQUEST'].fields_by_name['claim']._loaded_options = None
@@ -69,40 +86,48 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_WORKERSERVICE'].methods_by_name['ClaimTasks']._serialized_options = b'\202\323\344\223\002%\" /workers/{worker_id}/tasks:claim:\001*'
   _globals['_WORKERSERVICE'].methods_by_name['Heartbeat']._loaded_options = None
   _globals['_WORKERSERVICE'].methods_by_name['Heartbeat']._serialized_options = b'\202\323\344\223\002#\"\036/workers/{worker_id}:heartbeat:\001*'
+  _globals['_WORKERSERVICE'].methods_by_name['ReportEvents']._loaded_options = None
+  _globals['_WORKERSERVICE'].methods_by_name['ReportEvents']._serialized_options = b'\202\323\344\223\002&\"!/workers/{worker_id}/tasks:report:\001*'
   _globals['_WORKERSERVICE'].methods_by_name['CompleteTask']._loaded_options = None
   _globals['_WORKERSERVICE'].methods_by_name['CompleteTask']._serialized_options = b'\202\323\344\223\002(\"#/workers/{worker_id}/tasks:complete:\001*'
   _globals['_WORKERSERVICE'].methods_by_name['FailTask']._loaded_options = None
   _globals['_WORKERSERVICE'].methods_by_name['FailTask']._serialized_options = b'\202\323\344\223\002$\"\037/workers/{worker_id}/tasks:fail:\001*'
-  _globals['_GETSTATUSREQUEST']._serialized_start=180
-  _globals['_GETSTATUSREQUEST']._serialized_end=198
-  _globals['_PAUSEREQUEST']._serialized_start=200
-  _globals['_PAUSEREQUEST']._serialized_end=214
-  _globals['_RESUMEREQUEST']._serialized_start=216
-  _globals['_RESUMEREQUEST']._serialized_end=231
-  _globals['_DRAINREQUEST']._serialized_start=233
-  _globals['_DRAINREQUEST']._serialized_end=296
-  _globals['_WORKERSTATUS']._serialized_start=299
-  _globals['_WORKERSTATUS']._serialized_end=580
-  _globals['_RUNNINGTASK']._serialized_start=582
-  _globals['_RUNNINGTASK']._serialized_end=695
-  _globals['_CLAIMTASKSREQUEST']._serialized_start=698
-  _globals['_CLAIMTASKSREQUEST']._serialized_end=879
-  _globals['_CLAIMTASKSRESPONSE']._serialized_start=881
-  _globals['_CLAIMTASKSRESPONSE']._serialized_end=1005
-  _globals['_CLAIMEDTASK']._serialized_start=1007
-  _globals['_CLAIMEDTASK']._serialized_end=1091
-  _globals['_HEARTBEATREQUEST']._serialized_start=1093
-  _globals['_HEARTBEATREQUEST']._serialized_end=1172
-  _globals['_HEARTBEATRESPONSE']._serialized_start=1174
-  _globals['_HEARTBEATRESPONSE']._serialized_end=1270
-  _globals['_COMPLETETASKREQUEST']._serialized_start=1273
-  _globals['_COMPLETETASKREQUEST']._serialized_end=1452
-  _globals['_STOREDOBJECT']._serialized_start=1455
-  _globals['_STOREDOBJECT']._serialized_end=1631
-  _globals['_FAILTASKREQUEST']._serialized_start=1634
-  _globals['_FAILTASKREQUEST']._serialized_end=1975
-  _globals['_SETTLETASKRESPONSE']._serialized_start=1977
-  _globals['_SETTLETASKRESPONSE']._serialized_end=2023
-  _globals['_WORKERSERVICE']._serialized_start=2026
-  _globals['_WORKERSERVICE']._serialized_end=3019
+  _globals['_GETSTATUSREQUEST']._serialized_start=215
+  _globals['_GETSTATUSREQUEST']._serialized_end=233
+  _globals['_PAUSEREQUEST']._serialized_start=235
+  _globals['_PAUSEREQUEST']._serialized_end=249
+  _globals['_RESUMEREQUEST']._serialized_start=251
+  _globals['_RESUMEREQUEST']._serialized_end=266
+  _globals['_DRAINREQUEST']._serialized_start=268
+  _globals['_DRAINREQUEST']._serialized_end=331
+  _globals['_WORKERSTATUS']._serialized_start=334
+  _globals['_WORKERSTATUS']._serialized_end=615
+  _globals['_RUNNINGTASK']._serialized_start=617
+  _globals['_RUNNINGTASK']._serialized_end=730
+  _globals['_CLAIMTASKSREQUEST']._serialized_start=733
+  _globals['_CLAIMTASKSREQUEST']._serialized_end=991
+  _globals['_CLAIMTASKSRESPONSE']._serialized_start=993
+  _globals['_CLAIMTASKSRESPONSE']._serialized_end=1117
+  _globals['_CLAIMEDTASK']._serialized_start=1120
+  _globals['_CLAIMEDTASK']._serialized_end=1277
+  _globals['_HEARTBEATREQUEST']._serialized_start=1279
+  _globals['_HEARTBEATREQUEST']._serialized_end=1358
+  _globals['_HEARTBEATRESPONSE']._serialized_start=1360
+  _globals['_HEARTBEATRESPONSE']._serialized_end=1456
+  _globals['_REPORTEVENTSREQUEST']._serialized_start=1459
+  _globals['_REPORTEVENTSREQUEST']._serialized_end=1671
+  _globals['_TASKEVENT']._serialized_start=1674
+  _globals['_TASKEVENT']._serialized_end=1864
+  _globals['_REPORTEVENTSRESPONSE']._serialized_start=1866
+  _globals['_REPORTEVENTSRESPONSE']._serialized_end=1888
+  _globals['_COMPLETETASKREQUEST']._serialized_start=1891
+  _globals['_COMPLETETASKREQUEST']._serialized_end=2114
+  _globals['_STOREDOBJECT']._serialized_start=2117
+  _globals['_STOREDOBJECT']._serialized_end=2293
+  _globals['_FAILTASKREQUEST']._serialized_start=2296
+  _globals['_FAILTASKREQUEST']._serialized_end=2637
+  _globals['_SETTLETASKRESPONSE']._serialized_start=2639
+  _globals['_SETTLETASKRESPONSE']._serialized_end=2685
+  _globals['_WORKERSERVICE']._serialized_start=2688
+  _globals['_WORKERSERVICE']._serialized_end=3827
 # @@protoc_insertion_point(module_scope)

@@ -186,6 +186,7 @@ class ClaimTasksRequest(_message.Message):
     WORKER_ID_FIELD_NUMBER: _builtins.int
     MAX_TASKS_FIELD_NUMBER: _builtins.int
     WAIT_FIELD_NUMBER: _builtins.int
+    KINDS_FIELD_NUMBER: _builtins.int
     worker_id: _builtins.str
     """The caller's id, chosen by it, new at every start."""
     max_tasks: _builtins.int
@@ -194,16 +195,23 @@ class ClaimTasksRequest(_message.Message):
     def wait(self) -> _duration_pb2.Duration:
         """How long to wait for the first one, at most 30s; absent means not at all."""
 
+    @_builtins.property
+    def kinds(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Which tasks of seed 004 the worker runs (those that are configured as `handler = "remote"`), and `fetch` for
+        resources of manifests. Empty means `fetch` alone.
+        """
+
     def __init__(
         self,
         *,
         worker_id: _builtins.str = ...,
         max_tasks: _builtins.int = ...,
         wait: _duration_pb2.Duration | None = ...,
+        kinds: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["wait", b"wait"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["max_tasks", b"max_tasks", "wait", b"wait", "worker_id", b"worker_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["kinds", b"kinds", "max_tasks", b"max_tasks", "wait", b"wait", "worker_id", b"worker_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -247,23 +255,31 @@ class ClaimedTask(_message.Message):
 
     CLAIM_FIELD_NUMBER: _builtins.int
     TASK_FIELD_NUMBER: _builtins.int
+    QUEUED_TASK_FIELD_NUMBER: _builtins.int
     claim: _builtins.str
     """Names this claim; it is given back with the outcome."""
     @_builtins.property
     def task(self) -> _jobs_pb2.DownloadTask:
-        """What to do; `attempt` counts the attempts before this one."""
+        """A resource to fetch; `attempt` counts the attempts before this one."""
+
+    @_builtins.property
+    def queued_task(self) -> _jobs_pb2.QueuedTask:
+        """A task of seed 004; `attempt` counts the attempts before this one."""
 
     def __init__(
         self,
         *,
         claim: _builtins.str = ...,
         task: _jobs_pb2.DownloadTask | None = ...,
+        queued_task: _jobs_pb2.QueuedTask | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["task", b"task"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["queued_task", b"queued_task", "task", b"task", "work", b"work"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["claim", b"claim", "task", b"task"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["claim", b"claim", "queued_task", b"queued_task", "task", b"task", "work", b"work"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType_work: _TypeAlias = _typing.Literal["task", "queued_task"]  # noqa: Y015
+    _WhichOneofArgType_work: _TypeAlias = _typing.Literal["work", b"work"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_work) -> _WhichOneofReturnType_work | None: ...
 
 Global___ClaimedTask: _TypeAlias = ClaimedTask  # noqa: Y015
 
@@ -320,6 +336,87 @@ class HeartbeatResponse(_message.Message):
 Global___HeartbeatResponse: _TypeAlias = HeartbeatResponse  # noqa: Y015
 
 @_typing.final
+class ReportEventsRequest(_message.Message):
+    """Events of one claim."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORKER_ID_FIELD_NUMBER: _builtins.int
+    CLAIM_FIELD_NUMBER: _builtins.int
+    FIRST_FIELD_NUMBER: _builtins.int
+    EVENTS_FIELD_NUMBER: _builtins.int
+    worker_id: _builtins.str
+    """The worker."""
+    claim: _builtins.str
+    """`ClaimedTask.claim`."""
+    first: _builtins.int
+    """The number of the first event: 1 for the first of a claim, then on. Events that were reported before are not
+    written again, so a report may be repeated.
+    """
+    @_builtins.property
+    def events(self) -> _containers.RepeatedCompositeFieldContainer[Global___TaskEvent]:
+        """The events, in order."""
+
+    def __init__(
+        self,
+        *,
+        worker_id: _builtins.str = ...,
+        claim: _builtins.str = ...,
+        first: _builtins.int = ...,
+        events: _abc.Iterable[Global___TaskEvent] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["claim", b"claim", "events", b"events", "first", b"first", "worker_id", b"worker_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReportEventsRequest: _TypeAlias = ReportEventsRequest  # noqa: Y015
+
+@_typing.final
+class TaskEvent(_message.Message):
+    """One event of a running task."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TYPE_FIELD_NUMBER: _builtins.int
+    DATA_FIELD_NUMBER: _builtins.int
+    type: _builtins.str
+    """`progress`, `token`, `log`, or a word of one's own; none of those that FetchBox writes itself."""
+    data: _builtins.bytes
+    """A JSON object, at most 65,536 bytes."""
+    def __init__(
+        self,
+        *,
+        type: _builtins.str = ...,
+        data: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "type", b"type"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TaskEvent: _TypeAlias = TaskEvent  # noqa: Y015
+
+@_typing.final
+class ReportEventsResponse(_message.Message):
+    """The events are written."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReportEventsResponse: _TypeAlias = ReportEventsResponse  # noqa: Y015
+
+@_typing.final
 class CompleteTaskRequest(_message.Message):
     """A task is done."""
 
@@ -328,13 +425,16 @@ class CompleteTaskRequest(_message.Message):
     WORKER_ID_FIELD_NUMBER: _builtins.int
     CLAIM_FIELD_NUMBER: _builtins.int
     OBJECT_FIELD_NUMBER: _builtins.int
+    RESULT_FIELD_NUMBER: _builtins.int
     worker_id: _builtins.str
     """The worker."""
     claim: _builtins.str
     """`ClaimedTask.claim`."""
+    result: _builtins.bytes
+    """What a task of seed 004 returned, any JSON value."""
     @_builtins.property
     def object(self) -> Global___StoredObject:
-        """What was stored. Required."""
+        """What was stored for a resource."""
 
     def __init__(
         self,
@@ -342,12 +442,15 @@ class CompleteTaskRequest(_message.Message):
         worker_id: _builtins.str = ...,
         claim: _builtins.str = ...,
         object: Global___StoredObject | None = ...,
+        result: _builtins.bytes = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["object", b"object"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["object", b"object", "outcome", b"outcome", "result", b"result"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["claim", b"claim", "object", b"object", "worker_id", b"worker_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["claim", b"claim", "object", b"object", "outcome", b"outcome", "result", b"result", "worker_id", b"worker_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType_outcome: _TypeAlias = _typing.Literal["object", "result"]  # noqa: Y015
+    _WhichOneofArgType_outcome: _TypeAlias = _typing.Literal["outcome", b"outcome"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_outcome) -> _WhichOneofReturnType_outcome | None: ...
 
 Global___CompleteTaskRequest: _TypeAlias = CompleteTaskRequest  # noqa: Y015
 

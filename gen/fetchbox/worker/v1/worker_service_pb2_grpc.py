@@ -65,6 +65,11 @@ class WorkerServiceStub:
                 request_serializer=fetchbox_dot_worker_dot_v1_dot_worker__service__pb2.HeartbeatRequest.SerializeToString,
                 response_deserializer=fetchbox_dot_worker_dot_v1_dot_worker__service__pb2.HeartbeatResponse.FromString,
                 _registered_method=True)
+        self.ReportEvents = channel.unary_unary(
+                '/fetchbox.worker.v1.WorkerService/ReportEvents',
+                request_serializer=fetchbox_dot_worker_dot_v1_dot_worker__service__pb2.ReportEventsRequest.SerializeToString,
+                response_deserializer=fetchbox_dot_worker_dot_v1_dot_worker__service__pb2.ReportEventsResponse.FromString,
+                _registered_method=True)
         self.CompleteTask = channel.unary_unary(
                 '/fetchbox.worker.v1.WorkerService/CompleteTask',
                 request_serializer=fetchbox_dot_worker_dot_v1_dot_worker__service__pb2.CompleteTaskRequest.SerializeToString,
@@ -125,6 +130,14 @@ class WorkerServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ReportEvents(self, request, context):
+        """Writes events of a lent task of seed 004 into its job's stream: `progress`, `token`, `log`, or a kind of one's own.
+        `GONE` when the claim is lost or the job was canceled: stop the work.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def CompleteTask(self, request, context):
         """Settles a task as done. A repetition answers with the recorded outcome; a claim that was lost answers `fenced`.
         """
@@ -172,6 +185,11 @@ def add_WorkerServiceServicer_to_server(servicer, server):
                     servicer.Heartbeat,
                     request_deserializer=fetchbox_dot_worker_dot_v1_dot_worker__service__pb2.HeartbeatRequest.FromString,
                     response_serializer=fetchbox_dot_worker_dot_v1_dot_worker__service__pb2.HeartbeatResponse.SerializeToString,
+            ),
+            'ReportEvents': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReportEvents,
+                    request_deserializer=fetchbox_dot_worker_dot_v1_dot_worker__service__pb2.ReportEventsRequest.FromString,
+                    response_serializer=fetchbox_dot_worker_dot_v1_dot_worker__service__pb2.ReportEventsResponse.SerializeToString,
             ),
             'CompleteTask': grpc.unary_unary_rpc_method_handler(
                     servicer.CompleteTask,
@@ -347,6 +365,33 @@ class WorkerService:
             '/fetchbox.worker.v1.WorkerService/Heartbeat',
             fetchbox_dot_worker_dot_v1_dot_worker__service__pb2.HeartbeatRequest.SerializeToString,
             fetchbox_dot_worker_dot_v1_dot_worker__service__pb2.HeartbeatResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReportEvents(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fetchbox.worker.v1.WorkerService/ReportEvents',
+            fetchbox_dot_worker_dot_v1_dot_worker__service__pb2.ReportEventsRequest.SerializeToString,
+            fetchbox_dot_worker_dot_v1_dot_worker__service__pb2.ReportEventsResponse.FromString,
             options,
             channel_credentials,
             insecure,

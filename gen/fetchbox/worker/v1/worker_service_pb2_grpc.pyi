@@ -49,6 +49,10 @@ class WorkerServiceStub:
     """Renews the lease of a worker, and tells which of its tasks were canceled. `GONE` when the lease had lapsed: stop
     the work and claim anew.
     """
+    ReportEvents: _grpc.UnaryUnaryMultiCallable[_worker_service_pb2.ReportEventsRequest, _worker_service_pb2.ReportEventsResponse]
+    """Writes events of a lent task of seed 004 into its job's stream: `progress`, `token`, `log`, or a kind of one's own.
+    `GONE` when the claim is lost or the job was canceled: stop the work.
+    """
     CompleteTask: _grpc.UnaryUnaryMultiCallable[_worker_service_pb2.CompleteTaskRequest, _worker_service_pb2.SettleTaskResponse]
     """Settles a task as done. A repetition answers with the recorded outcome; a claim that was lost answers `fenced`."""
     FailTask: _grpc.UnaryUnaryMultiCallable[_worker_service_pb2.FailTaskRequest, _worker_service_pb2.SettleTaskResponse]
@@ -76,6 +80,10 @@ class WorkerServiceAsyncStub(WorkerServiceStub):
     Heartbeat: _aio.UnaryUnaryMultiCallable[_worker_service_pb2.HeartbeatRequest, _worker_service_pb2.HeartbeatResponse]  # type: ignore[assignment]
     """Renews the lease of a worker, and tells which of its tasks were canceled. `GONE` when the lease had lapsed: stop
     the work and claim anew.
+    """
+    ReportEvents: _aio.UnaryUnaryMultiCallable[_worker_service_pb2.ReportEventsRequest, _worker_service_pb2.ReportEventsResponse]  # type: ignore[assignment]
+    """Writes events of a lent task of seed 004 into its job's stream: `progress`, `token`, `log`, or a kind of one's own.
+    `GONE` when the claim is lost or the job was canceled: stop the work.
     """
     CompleteTask: _aio.UnaryUnaryMultiCallable[_worker_service_pb2.CompleteTaskRequest, _worker_service_pb2.SettleTaskResponse]  # type: ignore[assignment]
     """Settles a task as done. A repetition answers with the recorded outcome; a claim that was lost answers `fenced`."""
@@ -137,6 +145,16 @@ class WorkerServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_worker_service_pb2.HeartbeatResponse, _abc.Awaitable[_worker_service_pb2.HeartbeatResponse]]:
         """Renews the lease of a worker, and tells which of its tasks were canceled. `GONE` when the lease had lapsed: stop
         the work and claim anew.
+        """
+
+    @_abc_1.abstractmethod
+    def ReportEvents(
+        self,
+        request: _worker_service_pb2.ReportEventsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_worker_service_pb2.ReportEventsResponse, _abc.Awaitable[_worker_service_pb2.ReportEventsResponse]]:
+        """Writes events of a lent task of seed 004 into its job's stream: `progress`, `token`, `log`, or a kind of one's own.
+        `GONE` when the claim is lost or the job was canceled: stop the work.
         """
 
     @_abc_1.abstractmethod

@@ -1,0 +1,71 @@
+"""What runs a task of seed 004: a class with one method, named in the configuration as `tasks.<task>.handler`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSettings:
+    """What the configuration says of one task (`fetchbox.config.v1.Task`), secrets resolved. Times are in seconds."""
+
+    task: str
+    """`chat`, `plan`, `code`, `tool`, `rag` or `embed`."""
+    endpoint: str = ""
+    model: str = ""
+    api_key: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
+    connect_timeout: float = 10.0
+    read_timeout: float = 30.0
+    max_result_bytes: int = 1_048_576
+
+
+class TaskRun(Protocol):
+    """What a worker lends to a handler for one attempt. Each method raises `CancelledError` once the work is void."""
+
+    job_id: str
+    task: str
+    attempt: int
+    """Attempts that were made before this one."""
+    payload_json: bytes
+    """The payload, byte for byte."""
+
+    async def token(self, text: str) -> None:
+        """A piece of the result, as it comes: the event `token` with `{"text": …}`."""
+        ...
+
+    async def progress(self, **facts: Any) -> None:
+        """How far the work is, for instance `done=3, total=10`: the event `progress`."""
+        ...
+
+    async def log(self, message: str, **fields: Any) -> None:
+        """A line for people: the event `log` with `{"message": …}`, and a line in the job's log."""
+        ...
+
+    async def event(self, kind: str, data: Mapping[str, Any]) -> None:
+        """An event of one's own. `ValueError` for a kind that FetchBox writes itself, or data over 65,536 bytes."""
+        ...
+
+
+class TaskHandler:
+    """Runs one task; one instance a process. A subclass overrides `run`."""
+
+    def __init__(self, settings: TaskSettings) -> None:
+        self.settings = settings
+
+    async def start(self) -> None:
+        """Called once before the first task, in the worker's event loop."""
+
+    async def close(self) -> None:
+        """Called once after the last task."""
+
+    async def run(self, payload: dict[str, Any], run: TaskRun) -> Any:
+        """Does the task and returns its result, any value that JSON holds. A plain function gets a thread.
+
+        `payload` is the job's; one that is no JSON object is `{"_raw": text}` (seed 004, Payload parsing). Raise
+        `TaskError` to name the failure; anything else is a `HANDLER_ERROR`, and tried again.
+        """
+        raise NotImplementedError
