@@ -11,6 +11,9 @@ NAMESPACE = "fetchbox."
 GROUP_WORKERS = "workers"
 GROUP_OPERATORS = "operators"
 
+QUEUE = "jobs:stream"
+"""The stream of the tasks of seed 004; as a lane it stands beside the partitions of `jobs.tasks`."""
+
 TASKS = "jobs.tasks"
 STATUS = "jobs.status"
 LOGS = "jobs.logs"
@@ -106,6 +109,21 @@ def ended_index() -> str:
 def open_index() -> str:
     """Sorted set: jobs without a known total -> their last news, in ms; the idle timeout starts here."""
     return "fetchbox:jobs:open"
+
+
+def task_idempotency(tenant: str, key: str) -> str:
+    """Hash: the creation of a task job under an idempotency key; the literal key of seed 004 where there is no tenant."""
+    return f"idempotency:{tenant}:{key}" if tenant else f"idempotency:{key}"
+
+
+def open_tasks() -> str:
+    """Hash: task of seed 004 -> how many entries of ours are on the queue for it, waiting or in work."""
+    return f"{{{QUEUE}}}:open"
+
+
+def expiring_index() -> str:
+    """Sorted set: jobs whose record expires by itself -> when to look whether it has, in ms."""
+    return "fetchbox:jobs:expiring"
 
 
 def host_gate(host: str) -> str:
