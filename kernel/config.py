@@ -95,8 +95,8 @@ def load(path: Path | None = None, environ: Mapping[str, str] = os.environ) -> C
     for value in config.job_types.values():
         value.handler = value.handler or "default"
         value.checksum = value.checksum or "strict"
-    for name, value in _tasks(config):
-        value.handler = value.handler or ("http" if name in _CALLBACKS else "openai")
+    for name, kind in _tasks(config):
+        kind.handler = kind.handler or ("http" if name in _CALLBACKS else "openai")
     _check(config)
     return config
 

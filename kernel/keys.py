@@ -112,7 +112,7 @@ def open_index() -> str:
 
 
 def task_idempotency(tenant: str, key: str) -> str:
-    """Hash: the creation of a task job under an idempotency key; the literal key of seed 004 where there is no tenant."""
+    """Hash: the creation of a task job under an idempotency key; literally that of seed 004 without a tenant."""
     return f"idempotency:{tenant}:{key}" if tenant else f"idempotency:{key}"
 
 
