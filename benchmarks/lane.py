@@ -41,6 +41,7 @@ from kernel import ids, keys
 from kernel.clock import SystemClock
 from kernel.config import defaults
 from kernel.garbage import collect_seldom
+from kernel.lanes.retry import RetryRule
 from kernel.lanes.stream import Claim, StreamLane, Success
 from kernel.ledger import JobRecord, Ledger
 from kernel.redis import RedisClients
@@ -160,7 +161,7 @@ async def _measure(config: Config, size: int, arguments: argparse.Namespace) -> 
     clients = await RedisClients.open(config.redis)
     ledger = Ledger(clients, config)
     lane = StreamLane(
-        clients, config, "bench", SystemClock(), random.Random(1), lambda _: False, lambda _: config.worker.max_retries
+        clients, config, "bench", SystemClock(), random.Random(1), lambda _: False, lambda _: RetryRule(config.worker.max_retries, 0.5, 10)
     )
     await lane.start()
     jobs = await _publish(ledger, arguments.tasks, size)
