@@ -1,5 +1,6 @@
 """Handlers: the code of a job type, what it sees, and how it is found and called."""
 
+from kernel.handlers.classes import find_class, where_to_look
 from kernel.handlers.handler import DefaultHandler, JobHandler, TaskContext, TaskError, default_storage, merged_headers
 from kernel.handlers.planning import call_hook, describe, plan_tasks
 from kernel.handlers.registry import HandlerRegistry, resolve
@@ -23,8 +24,10 @@ __all__ = [
     "call_hook",
     "default_storage",
     "describe",
+    "find_class",
     "json_object",
     "merged_headers",
     "plan_tasks",
     "resolve",
+    "where_to_look",
 ]

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from importlib import import_module
-from importlib.metadata import entry_points
-from typing import Any
 
 from fetchbox.config.v1.config_pb2 import Config, JobType
 from kernel.config import ConfigError
+from kernel.handlers.classes import find_class, where_to_look
 from kernel.handlers.handler import JobHandler
 from kernel.handlers.planning import describe
 from kernel.handlers.views import json_object
@@ -37,20 +35,7 @@ def resolve(path: str) -> type[JobHandler]:
 
     `LookupError`, `ImportError` or `TypeError` where there is none.
     """
-    found: Any
-    if "." not in path and ":" not in path:
-        named = list(entry_points(group=ENTRY_POINTS, name=path))
-        if not named:
-            msg = f"no entry point {path!r} in the group {ENTRY_POINTS}"
-            raise LookupError(msg)
-        found = named[0].load()
-    else:
-        module, _, name = path.rpartition(":") if ":" in path else path.rpartition(".")
-        found = getattr(import_module(module), name, None)
-    if not (isinstance(found, type) and issubclass(found, JobHandler)):
-        msg = f"{path!r} is no subclass of kernel.handlers.JobHandler"
-        raise TypeError(msg)
-    return found
+    return find_class(path, ENTRY_POINTS, JobHandler)
 
 
 def _construct(name: str, job_type: JobType) -> JobHandler:
@@ -62,5 +47,5 @@ def _construct(name: str, job_type: JobType) -> JobHandler:
     try:
         return resolve(path)(options)
     except Exception as error:
-        where = "; is its directory on PYTHONPATH?" if isinstance(error, ModuleNotFoundError) else ""
-        raise ConfigError(f"job_types.{name}.handler", f"{path!r} cannot be used: {describe(error)}{where}") from error
+        rule = f"{path!r} cannot be used: {describe(error)}{where_to_look(error)}"
+        raise ConfigError(f"job_types.{name}.handler", rule) from error

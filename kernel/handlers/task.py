@@ -20,6 +20,8 @@ class TaskSettings:
     options: Mapping[str, Any] = field(default_factory=dict)
     connect_timeout: float = 10.0
     read_timeout: float = 30.0
+    max_retry_after: float = 3600.0
+    """The longest wait that an endpoint may ask for."""
     max_result_bytes: int = 1_048_576
 
 

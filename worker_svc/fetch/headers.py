@@ -112,12 +112,20 @@ def environment_secrets(environ: Mapping[str, str]) -> dict[str, str]:
     }
 
 
+def may_be_sent(name: str, value: str) -> bool:
+    """Whether this is a header field, and none that belongs to the connection."""
+    return bool(_NAME.fullmatch(name)) and name.lower() not in FORBIDDEN_HEADERS and not _NOT_IN_A_VALUE.search(value)
+
+
+def with_secrets(text: str, secrets: Mapping[str, str]) -> str:
+    """The text with each `${secret:NAME}` filled in. FetchFailure `AUTH_SECRET_UNKNOWN`."""
+    return _SECRET.sub(lambda match: _secret(match[1], secrets), text)
+
+
 def _field(header: HttpHeader, secrets: Mapping[str, str]) -> Header:
     name = header.name.lower()
-    if not _NAME.fullmatch(name) or name in FORBIDDEN_HEADERS:
-        raise _refused(name)
-    value = _SECRET.sub(lambda match: _secret(match[1], secrets), header.value)
-    if _NOT_IN_A_VALUE.search(value):
+    value = with_secrets(header.value, secrets)
+    if not may_be_sent(name, value):
         raise _refused(name)
     secret = value != header.value or "${secret:" in header.value
     return Header(name, value, Reach.ANYWHERE if name in _CROSSES_ORIGINS and not secret else Reach.ORIGIN)
