@@ -35,6 +35,7 @@ _LANE = ("lane", "lease", "redo")
 # The submit.
 SUBMIT_BEGIN = Script("submit_begin", ("submit",), ("digest", "job_id", "lease_ms", "window_ms"))
 SUBMIT_FINISH = Script("submit_finish", ("submit",), ("job_id", "answer"))
+SUBMIT_FORGET = Script("submit_forget", ("submit",), ("job_id", "by"))
 OUTBOX = Script("outbox", ("outbox",), ("job_id",))
 ACCEPT = Script("accept", ("job", "events"), ("step",), ("field", "value"))
 PUBLISH = Script("publish", ("lane", "outbox"), ("job_id", "last", "traceparent"), ("payload",))
