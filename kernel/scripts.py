@@ -41,6 +41,13 @@ ACCEPT = Script("accept", ("job", "events"), ("step",), ("field", "value"))
 PUBLISH = Script("publish", ("lane", "outbox"), ("job_id", "last", "traceparent"), ("payload",))
 PUBLISH_ONCE = Script("publish_once", ("lane", "replays"), ("once", "keep_ms", "recorded", "traceparent", "payload"))
 
+# The creation of a task job.
+TASK_ADMIT = Script("task_admit", ("stream", "outbox", "open"), ("max_backlog",), ("task", "job_id", "task_max"))
+TASK_ACCEPT = Script("task_accept", ("job", "events"), ("step", "admitted_ms"), ("field", "value"))
+TASK_PUBLISH = Script("task_publish", ("stream", "outbox", "open"), (), ("task", "job_id", "payload", "traceparent"))
+TASK_TIDY = Script("task_tidy", ("lane",), ("group", "after", "max"))
+TASK_RETURN = Script("task_return", ("lane",), ("group",), ("entry",))
+
 # The lane.
 PROVISION = Script("provision", ("lane",), ("group",))
 INDEX = Script("index", ("index",), ("mode",), ("score", "member"))
