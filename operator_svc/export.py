@@ -9,7 +9,7 @@ from operator_svc import jobs
 
 
 async def snapshots(ledger: Ledger, *, ended_only: bool) -> AsyncIterator[Job]:
-    """Every snapshot, oldest first. A job that was replayed is not ended, whatever its index still says."""
-    async for record in ledger.all(ended_only=ended_only):
+    """Every snapshot, oldest first. The records tell which jobs have ended: the pruner's index has no task jobs."""
+    async for record in ledger.all():
         if not ended_only or record.status in TERMINAL:
             yield jobs.snapshot(record)

@@ -28,6 +28,16 @@ _FROM_STATE = {
 }
 _DEFAULT_RESULTS = "1"
 
+FETCH = "fetch"
+"""The `task` of the job of a manifest; every other one is a task of seed 004."""
+
+FIELDS = (
+    b"job_id", b"job_type", b"tenant", b"task", b"status", b"created_ts", b"updated_ts", b"resource_total",
+    b"resource_completed", b"resource_failed", b"manifest_key", b"results", b"log_offset", b"error", b"trace_id",
+    b"rev", b"direct",
+)  # fmt: skip
+"""What `from_hash` reads. A task's payload and result are not among it: a listing must not carry them about."""
+
 
 @dataclass(frozen=True, slots=True)
 class JobRecord:
@@ -36,7 +46,7 @@ class JobRecord:
     job_id: str
     job_type: str = ""
     tenant: str = ""
-    task: str = "fetch"
+    task: str = FETCH
     status: str = "queued"
     """`queued`, `running`, `done`, `partial`, `error` or `canceled`."""
     created_ms: int = 0
@@ -101,9 +111,13 @@ def from_hash(values: Mapping[bytes, bytes], bucket: str) -> JobRecord:
         return values.get(name, b"").decode()
 
     def number(name: bytes, default: int = 0) -> int:
-        return int(values.get(name) or default)
+        value = values.get(name, b"")
+        return int(value) if value.isdigit() else default
 
-    job_id, job_type, direct = text(b"job_id"), text(b"job_type"), b"direct" in values
+    job_id, task = text(b"job_id"), text(b"task")
+    job_type = text(b"job_type") or (task if task != FETCH else "")
+    # Only ingest leaves out what can be derived.
+    derived = task == FETCH and b"direct" not in values
     code, message = error_of(values.get(b"error", b""))
     results = text(b"results")
     created = number(b"created_ts")
@@ -111,21 +125,21 @@ def from_hash(values: Mapping[bytes, bytes], bucket: str) -> JobRecord:
         job_id=job_id,
         job_type=job_type,
         tenant=text(b"tenant"),
-        task=text(b"task"),
+        task=task,
         status=text(b"status"),
         created_ms=created,
         updated_ms=number(b"updated_ts"),
         resource_total=number(b"resource_total"),
         resource_completed=number(b"resource_completed"),
         resource_failed=number(b"resource_failed"),
-        manifest_key=text(b"manifest_key") or ("" if direct else manifest_key(bucket, job_type, job_id)),
+        manifest_key=text(b"manifest_key") or (manifest_key(bucket, job_type, job_id) if derived else ""),
         results_key=results_key(bucket, job_type, job_id) if results == _DEFAULT_RESULTS else results,
         log_offset=number(b"log_offset") or log_offset(created),
         error_code=code,
         error_message=message,
         trace_id=text(b"trace_id"),
         revision=number(b"rev", 1),
-        direct=direct,
+        direct=b"direct" in values,
     )
 
 
@@ -135,14 +149,18 @@ def error_json(code: str, message: str, **more: int) -> bytes:
 
 
 def error_of(text: bytes) -> tuple[str, str]:
-    """Code and message of the `error` of a record."""
+    """Code and message of the `error` of a record. Another's worker may write any JSON: then it is the message."""
     if not text:
         return "", ""
     try:
         value = orjson.loads(text)
     except orjson.JSONDecodeError:
         return "", text.decode(errors="replace")
-    return (value.get("code", ""), value.get("message", "")) if isinstance(value, dict) else ("", str(value))
+    if isinstance(value, str):
+        return "", value
+    if not isinstance(value, dict) or not ("code" in value or "message" in value):
+        return "", text.decode()
+    return str(value.get("code") or ""), str(value.get("message") or "")
 
 
 def job_state(status: str) -> JobState.ValueType:

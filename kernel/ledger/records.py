@@ -7,7 +7,7 @@ from typing import Any
 
 from kernel import keys
 from kernel.ledger.base import Base
-from kernel.ledger.record import JobRecord, from_hash
+from kernel.ledger.record import FIELDS, JobRecord, from_hash
 
 _SCAN = 200
 """Records read in one round trip."""
@@ -27,11 +27,11 @@ class Records(Base):
         if not job_ids:
             return []
         bucket = self._config.object_store.bucket
-        found = await self._many([("HGETALL", keys.job(job_id)) for job_id in job_ids])
-        return [from_hash(_mapping(values), bucket) if values else None for values in found]
+        found = await self._many([("HMGET", keys.job(job_id), *FIELDS) for job_id in job_ids])
+        return [from_hash(record, bucket) if (record := _mapping(values)) else None for values in found]
 
     async def page(
-        self, limit: int, before: str = "", *, status: str = "", job_type: str = "", tenant: str = ""
+        self, limit: int, before: str = "", *, status: str = "", job_type: str = "", tenant: str = "", task: str = ""
     ) -> tuple[list[JobRecord], str]:
         """Up to `limit` records that match, newest first, and the cursor of the next page (empty: none left)."""
         taken: list[JobRecord] = []
@@ -39,7 +39,7 @@ class Records(Base):
         for _ in range(_ROUNDS):
             ids, following = await self._index(cursor, min(_SCAN, max(limit, 1)))
             for cursor, record in zip(ids, await self.get_many([_id(mark) for mark in ids]), strict=True):
-                if record is None or not _matches(record, status, job_type, tenant):
+                if record is None or not _matches(record, status, job_type, tenant, task):
                     continue
                 taken.append(record)
                 if len(taken) == limit:
@@ -48,22 +48,21 @@ class Records(Base):
                 return taken, ""
         return taken, cursor
 
-    async def all(self, *, ended_only: bool = False) -> AsyncIterator[JobRecord]:
+    async def all(self) -> AsyncIterator[JobRecord]:
         """Every record, oldest first; those that come or go meanwhile may be missed."""
         after, skip = "-inf", 0
-        index = keys.ended_index() if ended_only else keys.job_index()
         while True:
             rows = await self._clients.commands.execute_command(
-                "ZRANGEBYSCORE", index, after, "+inf", "WITHSCORES", "LIMIT", skip, _SCAN
+                "ZRANGEBYSCORE", keys.job_index(), after, "+inf", "WITHSCORES", "LIMIT", skip, _SCAN
             )
-            pairs = _pairs(rows)
-            for record in await self.get_many([job_id for job_id, _ in pairs]):
+            found = pairs(rows)
+            for record in await self.get_many([job_id for job_id, _ in found]):
                 if record is not None:
                     yield record
-            if len(pairs) < _SCAN:
+            if len(found) < _SCAN:
                 return
-            last = pairs[-1][1]
-            same = sum(1 for _, score in pairs if score == last)
+            last = found[-1][1]
+            same = sum(1 for _, score in found if score == last)
             skip = skip + same if after == str(last) else same
             after = str(last)
 
@@ -95,11 +94,11 @@ class Records(Base):
             rows = await self._clients.commands.execute_command(
                 "ZREVRANGEBYSCORE", keys.job_index(), score or "+inf", "-inf", "WITHSCORES", "LIMIT", offset, count + 1
             )
-            pairs = _pairs(rows)
-            marks += [f"{at}/{job_id}" for job_id, at in pairs if not cursor or str(at) != score or job_id < member]
-            if len(pairs) <= count:
+            found = pairs(rows)
+            marks += [f"{at}/{job_id}" for job_id, at in found if not cursor or str(at) != score or job_id < member]
+            if len(found) <= count:
                 return marks[:count], len(marks) > count
-            offset += len(pairs)
+            offset += len(found)
         return marks[:count], True
 
 
@@ -107,7 +106,7 @@ def _id(mark: str) -> str:
     return mark.partition("/")[2]
 
 
-def _pairs(rows: list[Any]) -> list[tuple[str, int]]:
+def pairs(rows: list[Any]) -> list[tuple[str, int]]:
     """`(member, score)` of a reply WITHSCORES, flat or in pairs."""
     flat = [part for row in rows for part in row] if rows and isinstance(rows[0], list | tuple) else rows
     return [(_text(flat[i]), int(float(_text(flat[i + 1])))) for i in range(0, len(flat), 2)]
@@ -118,15 +117,14 @@ def _text(value: object) -> str:
 
 
 def _mapping(values: object) -> dict[bytes, bytes]:
-    if isinstance(values, dict):
-        return values
-    assert isinstance(values, list)  # noqa: S101 - RESP2 answers HGETALL with a flat list
-    return dict(zip(values[::2], values[1::2], strict=True))
+    assert isinstance(values, list)  # noqa: S101 - the shape of a reply
+    return {name: value for name, value in zip(FIELDS, values, strict=True) if value is not None}
 
 
-def _matches(record: JobRecord, status: str, job_type: str, tenant: str) -> bool:
+def _matches(record: JobRecord, status: str, job_type: str, tenant: str, task: str) -> bool:
     return (
         (not status or record.status == status)
         and (not job_type or record.job_type == job_type)
         and (not tenant or record.tenant == tenant)
+        and (not task or record.task == task)
     )
