@@ -16,7 +16,7 @@ from kernel import keys
 from kernel.config import millis
 from kernel.log.offsets import parse_id
 from kernel.redis import RedisClients
-from kernel.scripts import PUBLISH_ONCE
+from kernel.scripts import PUBLISH_ONCE, QUEUE_ONCE
 
 NEWEST = "+"
 """The cursor behind every entry."""
@@ -77,6 +77,25 @@ class DeadLetters:
         """
         args = (once, self._keep_ms, int(recorded), traceparent, payload)
         return bool(await self._clients.call(PUBLISH_ONCE, (lane, keys.replays(lane)), args))
+
+    async def requeue(self, once: str, fields: Sequence[str | bytes], *, since_ms: int = 0, counted: str = "") -> bool:
+        """Adds an entry (field, value, ...) to the queue, unless one was added under the same `once`; False then.
+
+        A name from before `since_ms` belongs to an earlier life of the record and does not count. `counted` is the
+        task of an entry that its acknowledgement takes out of `keys.open_tasks`; empty for none.
+        """
+        names = (keys.QUEUE, keys.replays(keys.QUEUE), keys.open_tasks())
+        return bool(await self._clients.call(QUEUE_ONCE, names, (once, self._keep_ms, since_ms, counted, *fields)))
+
+    async def was_requeued(self, once: str) -> bool:
+        """Whether an entry was added to the queue under this name, as far back as dead letters are kept."""
+        found = await self._clients.commands.execute_command("ZSCORE", keys.replays(keys.QUEUE), once)
+        return found is not None
+
+
+def job_of(message: DeadLetterTask) -> str:
+    """The job of a dead letter; empty for an undecodable entry."""
+    return message.queued_task.job_id if message.HasField("queued_task") else message.task.job_id
 
 
 def below(entry: str) -> str:

@@ -51,6 +51,7 @@ TASK_RETURN = Script("task_return", ("lane",), ("group",), ("entry",))
 # The lane.
 PROVISION = Script("provision", ("lane",), ("group",))
 INDEX = Script("index", ("index",), ("mode",), ("score", "member"))
+UNINDEX = Script("unindex", ("index",), (), ("score", "member"))
 BEAT = Script("beat", ("lease",), ("worker", "ttl_ms", "first"))
 BYE = Script("bye", ("lane", "lease"), ("group", "worker"))
 REAP = Script("reap", _LANE, ("group", "worker", "max", "crash_limit"))
@@ -60,6 +61,9 @@ PARK = Script("park", ("lane", "redo", "delayed"), ("group",), ("worker", "entry
 ACKNOWLEDGE = Script("acknowledge", ("lane", "redo", "delayed"), ("group",), ("entry",))
 GIVE_BACK = Script("give_back", ("lane",), ("group", "worker"), ("entry",))
 TRANSFER = Script("transfer", ("lane", "lease"), ("group", "holder", "from", "to"), ("entry",))
+QUEUE_ONCE = Script(
+    "queue_once", ("queue", "replays", "open"), ("once", "keep_ms", "since_ms", "counted"), ("field", "value")
+)
 APPEND = Script("append", ("stream",), (), ("payload",))
 FINALS = Script("finals", ("finals",), ("max", "again_ms"))
 TRIM = Script("trim", ("lane", "cursors"), ("keep_ms", "export", "max_len"))
@@ -77,6 +81,7 @@ SETTLE = Script(
     ("finalizes", "step"),
     ("index", "resource_id", "token", "outcome", "error", "detail"),
 )
+TASK_REPLAY = Script("task_replay", ("job", "events"), ("expected_replay", "max_replays", "step"), ("field", "value"))
 FINAL_BEGIN = Script("final_begin", ("job",), ("worker", "lease_ms"))
 FINAL_END = Script("final_end", (*_JOB, "results"), ("worker", "generation", "step", "results_key", "error"))
 CANCEL = Script("cancel", ("job", "events"), ("step", "error"))

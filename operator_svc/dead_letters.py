@@ -14,7 +14,7 @@ from fetchbox.operator.v1.operator_service_pb2 import (
     PurgeDeadLettersResponse,
 )
 from kernel import keys, redaction
-from kernel.dead_letters import NEWEST, DeadLetters, Letter, below
+from kernel.dead_letters import NEWEST, DeadLetters, Letter, below, job_of
 from kernel.errors import Violation, invalid
 from kernel.log.offsets import START, parse_id
 from operator_svc import pages
@@ -43,25 +43,28 @@ def parse(text: str, field: str) -> tuple[int, str]:
 
 
 def shown(letter: Letter) -> job_pb2.DeadLetter:
-    """A letter without its secrets."""
+    """A letter without its secrets; of a task's payload nothing is shown."""
     message = letter.message
     if message is None:
         return job_pb2.DeadLetter(id=position(letter), position=position(letter))
-    task = message.task
-    return job_pb2.DeadLetter(
+    entry = job_pb2.DeadLetter(
         id=message.id,
         position=position(letter),
-        job_id=task.job_id,
-        resource_id=task.resource_id,
-        job_type=task.job_type,
-        url=redaction.url(task.url),
+        job_id=job_of(message),
         failure_code=message.failure_code,
         failure_message=redaction.text(message.failure_message),
         attempts=message.attempts,
         failed_at=timestamp(message.failed_at_ms),
-        tenant=task.tenant,
-        replay=task.replay,
     )
+    if message.HasField("queued_task"):
+        queued = message.queued_task
+        entry.job_type = entry.task = queued.task
+        entry.tenant, entry.replay = queued.tenant, queued.replay
+    else:
+        task = message.task
+        entry.resource_id, entry.job_type, entry.url = task.resource_id, task.job_type, redaction.url(task.url)
+        entry.tenant, entry.replay = task.tenant, task.replay
+    return entry
 
 
 class DeadLetterOffice:
@@ -162,7 +165,7 @@ def _matches(letter: Letter, job_id: str, failure_code: str = "") -> bool:
     message = letter.message
     if message is None:
         return not job_id and not failure_code
-    return (not job_id or message.task.job_id == job_id) and (not failure_code or message.failure_code == failure_code)
+    return (not job_id or job_of(message) == job_id) and (not failure_code or message.failure_code == failure_code)
 
 
 def _failed_ms(letter: Letter) -> int:

@@ -6,6 +6,9 @@ from kernel.errors import not_found, operator_code
 from kernel.ledger import JobRecord, Ledger, operator_status
 from operator_svc.times import timestamp
 
+_UNNAMED = "HANDLER_ERROR"
+"""The code of a failure to which the worker gave none, as workers that are not ours may."""
+
 
 def snapshot(record: JobRecord) -> Job:
     """A record with the operators' status word, its failure code as `HTTP_403`, and the cursor of its log."""
@@ -24,14 +27,16 @@ def snapshot(record: JobRecord) -> Job:
         last_error=last_error(record),
         tenant=record.tenant,
         trace_id=record.trace_id,
+        task=record.task,
     )
 
 
 def last_error(record: JobRecord) -> JobError | None:
     """The newest failure; None where there is none."""
-    if not record.error_code:
+    if not record.error_code and not record.error_message:
         return None
-    return JobError(code=operator_code(record.error_code), message=redaction.text(record.error_message))
+    code = record.error_code or _UNNAMED
+    return JobError(code=operator_code(code), message=redaction.text(record.error_message))
 
 
 async def require(ledger: Ledger, job_id: str) -> JobRecord:

@@ -12,7 +12,7 @@ _LEDGER_WORDS = {"in_progress": "running", "completed": "done", "failed": "error
 
 async def page(ledger: Ledger, request: ListJobsRequest) -> ListJobsResponse:
     """One page of the jobs that match; it may be short while more follow. `INVALID_PAYLOAD` for a foreign token."""
-    filters = (request.status, request.job_type, request.tenant)
+    filters = (request.status, request.job_type, request.tenant, request.task)
     before = pages.cursor(request.page_token, filters)
     if before and not _CURSOR.fullmatch(before):
         raise pages.refused()
@@ -22,6 +22,7 @@ async def page(ledger: Ledger, request: ListJobsRequest) -> ListJobsResponse:
         status=_LEDGER_WORDS.get(request.status, request.status),
         job_type=request.job_type,
         tenant=request.tenant,
+        task=request.task,
     )
     return ListJobsResponse(
         jobs=[jobs.snapshot(record) for record in records], next_page_token=pages.token(cursor, filters)

@@ -1,27 +1,29 @@
-"""Replays: a dead letter's task goes back on `jobs.tasks`, once, however often it is asked for (seed 000 section 1).
+"""Replays: a dead letter's task goes back on its stream, once, however often it is asked for (seed 000 section 1).
 
 Two steps make a replay. The ledger raises the resource's replay number and opens its job again; then the task is added
 under that number, which happens only once for each number. A crash between the two leaves a number without a task:
 the next request finds it `already_replayed`, adds the missing task, and so finishes what the first one began.
-The letter stays where it is, as the history of the task, until it is purged or its retention ends.
+The letter stays where it is, as the history of the task, until it is purged or its retention ends. Here for the
+resources of manifests; `task_replays.py` does the same for task jobs.
 """
 
 from collections.abc import AsyncIterator
 
-from fetchbox.jobs.jobs_pb2 import DeadLetterTask, DownloadTask
+from fetchbox.jobs.jobs_pb2 import DeadLetterTask, DownloadTask, QueuedTask
 from fetchbox.operator.v1.operator_service_pb2 import (
     ReplayDeadLettersRequest,
     ReplayDeadLettersResponse,
     ReplayOutcome,
 )
 from kernel import keys
-from kernel.dead_letters import DeadLetters, Letter
+from kernel.dead_letters import DeadLetters, Letter, job_of
 from kernel.errors import Violation, invalid
 from kernel.ledger import Ledger
 from kernel.log.topics import Topics
 from kernel.telemetry import metrics
 from operator_svc import dead_letters
 from operator_svc.announcements import Announcer
+from operator_svc.task_replays import TaskReplays
 
 MAX_LETTERS = 500
 _NO_CAP = 0
@@ -38,6 +40,7 @@ class Replays:
         self, letters: DeadLetters, ledger: Ledger, topics: Topics, announcer: Announcer, max_replays: int
     ) -> None:
         self._letters = letters
+        self._tasks = TaskReplays(letters, ledger)
         self._ledger = ledger
         self._topics = topics
         self._announcer = announcer
@@ -60,7 +63,7 @@ class Replays:
                 yield ReplayOutcome(position=f"{partition}:{entry}", outcome="not_found")
                 continue
             yield await self._one(letter, letter.message, force=request.force)
-            jobs[letter.message.task.job_id] = None
+            jobs[job_of(letter.message)] = None
         for job_id in jobs:
             await self._announcer.announce(job_id)
 
@@ -72,7 +75,7 @@ class Replays:
         for partition in dead_letters.partitions_of(self._letters, job_id):
             async for letter in dead_letters.forwards(self._letters, partition):
                 message = letter.message
-                if message is None or message.task.job_id != job_id or message.id in ids or told == MAX_LETTERS:
+                if message is None or job_of(message) != job_id or message.id in ids or told == MAX_LETTERS:
                     continue
                 ids.add(message.id)
                 outcome = await self._one(letter, message, force=force)
@@ -87,13 +90,23 @@ class Replays:
 
     async def _one(self, letter: Letter, message: DeadLetterTask, *, force: bool) -> ReplayOutcome:
         if message.HasField("task"):
-            outcome, number = await self._task(letter, message.task, force=force)
+            outcome, number = await self._download(letter, message.task, force=force)
+        elif message.HasField("queued_task"):
+            outcome, number = await self._queued(letter, message.queued_task, force=force)
+        elif message.id.startswith(f"{keys.QUEUE}/"):
+            outcome, number = await self._tasks.fields(message), 1
         else:
             outcome, number = await self._bytes(letter, message), 1
         metrics.REPLAYS.labels(outcome).inc()
         return ReplayOutcome(position=dead_letters.position(letter), outcome=outcome, replay=number)
 
-    async def _task(self, letter: Letter, task: DownloadTask, *, force: bool) -> tuple[str, int]:
+    async def _queued(self, letter: Letter, task: QueuedTask, *, force: bool) -> tuple[str, int]:
+        cap = _NO_CAP if force else self._max_replays
+        if cap == _NO_CAP and not force:
+            return _TOO_MANY, task.replay
+        return await self._tasks.replay(task, cap, letter.traceparent)
+
+    async def _download(self, letter: Letter, task: DownloadTask, *, force: bool) -> tuple[str, int]:
         cap = _NO_CAP if force else self._max_replays
         if cap == _NO_CAP and not force:
             return _TOO_MANY, task.replay

@@ -1,9 +1,10 @@
-"""What an operator may do to a job: cancel it, replay a resource, forget it."""
+"""What an operator may do to a job: cancel it, replay a resource or a task, forget it."""
 
 from __future__ import annotations
 
 import orjson
 
+from fetchbox.jobs.jobs_pb2 import QueuedTask
 from kernel import keys, scripts
 from kernel.errors import not_found
 from kernel.ledger.base import Base, job_keys
@@ -56,6 +57,26 @@ class Steering(Base):
         # Who reads the index looks at the record; `delete` refuses an open job.
         return outcome.decode(), number
 
+    async def replay_task(self, task: QueuedTask, max_replays: int, *, remake: bool = False) -> tuple[str, int, int]:
+        """Opens a failed task job again: the outcome, the number of the replay, and when the record was made, in ms.
+
+        Outcomes and the cap are those of `replay`; `task` is the task as its dead letter carries it. A record whose
+        time is over is `gone`; with `remake` it is made again from the letter, and the outcome is `replayed`.
+        """
+        ttl_s = task.ttl_s or self._config.tasks.job_ttl_s
+        outcome, number, created_ms = await self._clients.call(
+            scripts.TASK_REPLAY,
+            [keys.job(task.job_id), keys.job_events(task.job_id)],
+            [task.replay, max_replays, "operator.replay", *(_fields(task, ttl_s) if remake else ())],
+        )
+        word = outcome.decode()
+        if word in {"replayed", "already_replayed"}:
+            await self._clients.call(scripts.INDEX, [keys.job_index()], ["NX", created_ms, task.job_id])
+            # A new score also tells who is about to forget the expired record that it is back.
+            looked_at = created_ms + ttl_s * 1000
+            await self._clients.call(scripts.INDEX, [keys.expiring_index()], ["CH", looked_at, task.job_id])
+        return word, number, created_ms
+
     async def delete(self, job_id: str, ended_before_ms: int) -> bool:
         """Forgets a job that ended before that time; False where it is open (again) or ended later."""
         removed = await self._clients.call(
@@ -66,3 +87,20 @@ class Steering(Base):
                 [("ZREM", index(), job_id) for index in (keys.ended_index, keys.open_index, keys.job_index)]
             )
         return bool(removed)
+
+
+def _fields(task: QueuedTask, ttl_s: int) -> list[str | bytes | int]:
+    fields: list[str | bytes | int] = [
+        "job_id",
+        task.job_id,
+        "task",
+        task.task,
+        "payload",
+        task.payload,
+        "ttl_s",
+        ttl_s,
+    ]
+    for name, value in (("tenant", task.tenant), ("trace_id", task.trace_id)):
+        if value:
+            fields += [name, value]
+    return fields

@@ -1,0 +1,39 @@
+#!lua flags=allow-oom
+-- task_replay: opens a failed task job again and raises its fence, so that no earlier run can settle it
+-- KEYS job, events
+-- ARGV expected_replay, max_replays, step, each: field, value
+-- returns {outcome, number of the replay, created ms}; outcome: replayed | already_replayed (publish it again, that is
+--   harmless) | not_failed | too_many_replays | canceled | gone. max_replays 0 waives the cap
+-- Fields and values make a record again whose time is over; without them it stays gone.
+local J, E = KEYS[1], KEYS[2]
+local expected, cap = tonumber(ARGV[1]), tonumber(ARGV[2])
+local t = redis.call('TIME')
+local now = string.format('%d', t[1] * 1000 + math.floor(t[2] / 1000))
+local h = redis.call('HMGET', J, 'status', 'replays', 'rev', 'created_ts')
+local number, created, rev = tonumber(h[2] or 0), tonumber(h[4]) or 0, tonumber(h[3] or 1) + 1
+if not h[1] then
+  if #ARGV < 4 then return {'gone', 0, 0} end
+  number, created = expected, tonumber(now)
+elseif h[1] == 'canceled' then
+  return {'canceled', number, created}
+elseif number > expected then
+  return {'already_replayed', number, created}
+elseif h[1] ~= 'error' then
+  return {'not_failed', number, created}
+end
+if cap > 0 and number >= cap then return {'too_many_replays', number, created} end
+number = number + 1
+local fence = string.format('%d', number * 1048576)
+if not h[1] then
+  -- Readers of jobs.status apply only a higher revision: it begins above all that the job had in its earlier life.
+  rev = fence
+  redis.call('HSET', J, 'created_ts', now, unpack(ARGV, 4))
+end
+redis.call('HSET', J, 'status', 'queued', 'updated_ts', now, 'result', '', 'error', '', 'replays', number, 'fence', fence,
+  'rev', rev)
+-- What belongs to the last attempt must not be taken for the next one's.
+redis.call('HDEL', J, 'worker', 'delivery', 'told', 'retried')
+redis.call('XADD', E, '*', 'type', 'replayed', 'ts', now, 'step', ARGV[3], 'data', '{"replay":' .. number .. '}')
+redis.call('PERSIST', J)
+redis.call('PERSIST', E)
+return {'replayed', number, created}
