@@ -161,7 +161,13 @@ async def _measure(config: Config, size: int, arguments: argparse.Namespace) -> 
     clients = await RedisClients.open(config.redis)
     ledger = Ledger(clients, config)
     lane = StreamLane(
-        clients, config, "bench", SystemClock(), random.Random(1), lambda _: False, lambda _: RetryRule(config.worker.max_retries, 0.5, 10)
+        clients,
+        config,
+        "bench",
+        SystemClock(),
+        random.Random(1),
+        lambda _: False,
+        lambda _: RetryRule(config.worker.max_retries, 0.5, 10),
     )
     await lane.start()
     jobs = await _publish(ledger, arguments.tasks, size)

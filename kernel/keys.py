@@ -116,6 +116,11 @@ def task_idempotency(tenant: str, key: str) -> str:
     return f"idempotency:{tenant}:{key}" if tenant else f"idempotency:{key}"
 
 
+def routed(task: str) -> str:
+    """The consumer of the queue under which tasks lie that only workers elsewhere run."""
+    return f"_for.{task}"
+
+
 def open_tasks() -> str:
     """Hash: task of seed 004 -> how many entries of ours are on the queue for it, waiting or in work."""
     return f"{{{QUEUE}}}:open"

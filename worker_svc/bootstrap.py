@@ -110,7 +110,7 @@ def _lane(kind: type[_L], config: Config, resources: Resources, worker_id: str, 
         resources.clock,
         random.Random(),  # noqa: S311 - spreads retries, hides nothing
         finalizes=lambda _: True,
-        max_retries=retries,
+        retry_rule=retries,
     )
 
 

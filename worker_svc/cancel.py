@@ -30,10 +30,10 @@ class CancelWatch:
 
     async def __call__(self) -> None:
         """One look."""
-        jobs = {slot.claim.task.job_id for slot in self._runner.running}
+        jobs = {slot.claim.job_id for slot in self._runner.running}
         if not jobs:
             return
         canceled = await self._source.canceled(jobs)
         for slot in tuple(self._runner.running):
-            if slot.claim.task.job_id in canceled:
+            if slot.claim.job_id in canceled:
                 slot.interrupt(self._verdict(slot.claim))

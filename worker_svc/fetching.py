@@ -97,7 +97,7 @@ class TaskRunner:
 
     def late(self, claim: Claim, deadline: float) -> Failure:
         """The outcome of an attempt that was stopped after `deadline` seconds."""
-        handler = self._handlers.get(claim.task.job_type)
+        handler = self._handlers.get(claim.job_type)
         own = handler is not None and type(handler).run is not JobHandler.run
         code = _HANDLER_DEADLINE if own else _DEADLINE
         return _plain(claim, code, f"the attempt exceeded its deadline of {deadline:g} s")
@@ -125,7 +125,7 @@ class TaskRunner:
         self, claim: Claim, attempt: Attempt, code: str, message: str, facts: Mapping[str, Any] | None = None
     ) -> Failure:
         task, attempts = claim.task, claim.attempt + 1
-        final = not is_retryable(code) or claim.attempt >= self._retries(task.job_type)
+        final = not is_retryable(code) or claim.attempt >= self._retries(claim).max_retries
         fields = {name: str(value) for name, value in (facts or {}).items()}
         line = attempt.line(
             LOG_LEVEL_ERROR if final else LOG_LEVEL_WARN,

@@ -103,11 +103,11 @@ class Lending:
         if not consumers:
             _gone(f"the lease of {worker_id} had lapsed: stop its work and claim anew")
         held = [one for consumer in consumers for one in await self._leases.held(consumer)]
-        ended = await self._lane.canceled({one.claim.task.job_id for one in held})
+        ended = await self._lane.canceled({one.claim.job_id for one in held})
         late = [one for one in held if one.held_ms > self._deadline * 1000]
         for one in late:
             await self._settle(one.lent, one.claim, self._late(one.claim, self._deadline))
-        return [one.lent.name() for one in held if one in late or one.claim.task.job_id in ended]
+        return [one.lent.name() for one in held if one in late or one.claim.job_id in ended]
 
     async def complete(self, worker_id: str, name: str, stored: StoredObject) -> str:
         """Settles a claim as done; the word of `SettleTaskResponse.outcome`."""

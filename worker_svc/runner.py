@@ -271,5 +271,5 @@ class Runner:
 def _broken(claim: Claim, error: Exception) -> Failure:
     """A fault of ours: the stack is for the log, the type and text for the job."""
     stack = "".join(traceback.format_exception(error))
-    log.error("task_broke", job_id=claim.task.job_id, resource_id=claim.task.resource_id, stack=stack)
+    log.error("task_broke", job_id=claim.job_id, resource_id=claim.resource_id, stack=stack)
     return Failure(_INTERNAL, describe(error))

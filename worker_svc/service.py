@@ -97,8 +97,8 @@ class WorkerService(pb_grpc.WorkerServiceServicer):
             slots=runner.limits.slots,
             running=[
                 pb.RunningTask(
-                    job_id=slot.claim.task.job_id,
-                    resource_id=slot.claim.task.resource_id,
+                    job_id=slot.claim.job_id,
+                    resource_id=slot.claim.resource_id,
                     running_seconds=now - slot.since,
                 )
                 for slot in sorted(runner.running, key=lambda slot: slot.since)

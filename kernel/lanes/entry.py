@@ -1,57 +1,99 @@
-"""One delivered entry of a task stream, and what can be read from it."""
+"""One delivered entry of a lane, and what can be read from it."""
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import orjson
 from google.protobuf.message import DecodeError
 
-from fetchbox.jobs.jobs_pb2 import DownloadTask
+from fetchbox.jobs.jobs_pb2 import DownloadTask, QueuedTask
+from kernel import keys
 from kernel.ids import is_key_safe
 
 _DELIVERIES = (1 << 20) - 1
+_UNDECODABLE = "VALIDATION_UNDECODABLE"
+_NOT_RUNNABLE = "VALIDATION_TASK"
+_LONGEST_REPLAY = 6
+"""Digits of a replay's number: more is no number of ours."""
 
 
 @dataclass(slots=True)
 class Entry:
     """An entry that Redis counts as ours."""
 
+    lane: str
     partition: int
     id: str
-    payload: bytes
-    traceparent: str
-    ledgered: bool
-    """Ingest published it, so its job has a record, or had one that was pruned."""
+    fields: list[bytes]
+    """Field, value, ... as they came."""
     deliveries: int
     attempts: int
     crashes: int
     solo: bool
-    task: DownloadTask | None = None
+    payload: bytes
+    traceparent: str
+    ledgered: bool
+    """Ingest made the record of its job: one that is missing was pruned, or has expired."""
+    work: DownloadTask | QueuedTask | None = None
+    tried: bool = False
+    """Its start was sent before, and the reply may have been lost."""
 
     @property
     def ms(self) -> int:
         """When it was added, by the clock of Redis."""
         return int(self.id.partition("-")[0])
 
+    @property
+    def queued(self) -> bool:
+        """Whether it is a task of seed 004."""
+        return self.lane == keys.QUEUE
+
     def decode(self) -> str:
-        """Reads the task; the failure code where that is not possible, else empty."""
+        """Reads the work; the failure code where that is not possible, else empty."""
+        return self._decode_queued() if self.queued else self._decode_download()
+
+    def raw(self) -> bytes:
+        """The bytes that nobody could read, as a dead letter keeps them (`DeadLetterTask.undecodable`)."""
+        if not self.queued:
+            return self.payload
+        return orjson.dumps([base64.b64encode(part).decode() for part in self.fields])
+
+    def _decode_download(self) -> str:
         try:
             task = DownloadTask.FromString(self.payload)
         except DecodeError:
-            return "VALIDATION_UNDECODABLE"
+            return _UNDECODABLE
         if not task.job_id:
-            return "VALIDATION_UNDECODABLE"
-        self.task = task
-        return "" if task.resource_id and is_key_safe(task.job_id) else "VALIDATION_TASK"
+            return _UNDECODABLE
+        self.work = task
+        return "" if task.resource_id and is_key_safe(task.job_id) else _NOT_RUNNABLE
+
+    def _decode_queued(self) -> str:
+        """Reads the fields of seed 004; a payload that is no JSON is the handler's to see (`_raw`)."""
+        named = _named(self.fields)
+        try:
+            job_id, task = named[b"job_id"].decode(), named[b"task"].decode()
+        except (KeyError, UnicodeDecodeError):
+            return _UNDECODABLE
+        if not is_key_safe(job_id) or not task or b"payload" not in named:
+            return _UNDECODABLE
+        replay = named.get(b"replay", b"0")
+        number = int(replay) if replay.isdigit() and len(replay) <= _LONGEST_REPLAY else 0
+        self.work = QueuedTask(job_id=job_id, task=task, payload=self.payload, replay=number)
+        return ""
 
 
-def token(entry: Entry, task: DownloadTask) -> int:
+def token(entry: Entry) -> int:
     """What fences a settlement: a later replay is above an earlier one, then a later delivery."""
-    return (task.replay << 20) | min(entry.deliveries, _DELIVERIES)
+    replay = entry.work.replay if entry.work is not None else 0
+    return (replay << 20) | min(entry.deliveries, _DELIVERIES)
 
 
 def read(
+    lane: str,
     partition: int,
     raw: Sequence[object],
     deliveries: int = 1,
@@ -64,7 +106,13 @@ def read(
     entry_id, fields = raw
     assert isinstance(entry_id, bytes)  # noqa: S101 - the shape of a reply
     assert isinstance(fields, list)  # noqa: S101 - the shape of a reply
-    named = dict(zip(fields[::2], fields[1::2], strict=True))
+    named = _named(fields)
     payload, ledgered = named.get(b"payload", b""), b"ledger" in named
     traceparent = named.get(b"traceparent", b"").decode("ascii", "replace")
-    return Entry(partition, entry_id.decode(), payload, traceparent, ledgered, deliveries, attempts, crashes, solo)
+    return Entry(
+        lane, partition, entry_id.decode(), fields, deliveries, attempts, crashes, solo, payload, traceparent, ledgered
+    )
+
+
+def _named(fields: list[bytes]) -> dict[bytes, bytes]:
+    return dict(zip(fields[::2], fields[1::2], strict=True))

@@ -1,4 +1,7 @@
-"""What the replies of `settle` mean: which messages each recorded outcome makes, and what its worker is told."""
+"""What the replies of `settle` mean: which messages each recorded outcome makes, and what its worker is told.
+
+Here for the resources of manifests, whose tasks settle many at a time; `task_outcomes` does it for tasks of seed 004.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,12 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from fetchbox.jobs.jobs_pb2 import LogLevel
+from fetchbox.jobs.jobs_pb2 import DownloadTask, LogLevel
 from kernel.lanes.entry import Entry
 from kernel.lanes.item import Item
 from kernel.lanes.link import is_error
-from kernel.lanes.publications import Flush, Publisher, Snapshot, completed_line, dead_letter, log_line
+from kernel.lanes.publications import Flush, Publisher, Snapshot, completed_line, dead_letter, log_line, park
+from kernel.lanes.task_outcomes import TaskOutcomes
 from kernel.lanes.types import Claim
 from kernel.ledger.record import error_json, error_of
 from kernel.telemetry import metrics
@@ -23,15 +27,20 @@ _PRIVATE = frozenset({b"x", b"r"})
 class Outcomes:
     """Turns recorded outcomes into publications."""
 
-    def __init__(self, publisher: Publisher, consumer: str) -> None:
+    def __init__(self, publisher: Publisher, tasks: TaskOutcomes, consumer: str) -> None:
         self._publisher = publisher
+        self._tasks = tasks
         self._consumer = consumer
 
     def recorded(self, groups: Sequence[Sequence[Item]], replies: Sequence[Any]) -> Flush:
         """What the settlements of some jobs make known, of each job by the reply to its items."""
         flush = Flush()
         for items, reply in zip(groups, replies, strict=True):
-            self._settled(flush, items, reply)
+            if items[0].claim.queued is None:
+                self._settled(flush, items, reply)
+            else:
+                for item in items:
+                    self._tasks.settled(flush, item, reply)
         for outcome, count in Counter([outcome for _, outcome, _ in flush.told]).items():
             metrics.TASKS.labels(outcome=outcome).inc(count)
         for (kind, status), count in Counter(flush.jobs_ended).items():
@@ -60,8 +69,8 @@ class Outcomes:
     def repeated(self, flush: Flush, job: Snapshot, entries: Sequence[tuple[Entry, Any]]) -> None:
         """Entries that were delivered although they are settled: what was published may be lost, so again."""
         for entry, verdict in entries:
-            task = entry.task
-            assert task is not None  # noqa: S101 - only decoded entries are started
+            task = entry.work
+            assert isinstance(task, DownloadTask)  # noqa: S101 - only decoded entries are started
             if verdict == 0:
                 self._publisher.log(flush, task.job_id, log_line(task, _INFO, "completed", job.updated_ms, {}))
             elif isinstance(verdict, bytes):
@@ -125,12 +134,7 @@ class Outcomes:
             fields = {"attempt": str(verdict.attempts), "code": item.code, "delay_ms": str(verdict.delay_ms)}
             line = log_line(claim.task, _WARN, item.message, job.updated_ms, fields)
             self._publisher.log(flush, claim.task.job_id, line)
-        consumer = f"{self._consumer}.solo" if claim.solo else self._consumer
-        lane = self._publisher.lanes[claim.partition]
-        flush.parked[lane] += (consumer, claim.entry, verdict.delay_ms, verdict.attempts, claim.crashes)
-        label = metrics.code(item.code)
-        metrics.TASK_FAILURES.labels(code=label).inc()
-        metrics.RETRIES.labels(code=label).inc()
+        park(flush, item, self._publisher.lanes[claim.partition], self._consumer)
         self._tell(flush, item, "retrying")
 
     def _failed_before(self, flush: Flush, job: Snapshot, task: Any, error: bytes) -> None:
@@ -156,10 +160,10 @@ class Outcomes:
             self._publisher.log(flush, task.job_id, line.SerializeToString())
 
     def _acknowledge(self, flush: Flush, claim: Claim) -> None:
-        flush.acknowledged[self._publisher.lanes[claim.partition]].append(claim.entry)
+        flush.acknowledge(self._publisher.lanes[claim.partition], claim.entry)
 
     def _forget(self, flush: Flush, entry: Entry) -> None:
-        flush.acknowledged[self._publisher.lanes[entry.partition]].append(entry.id)
+        flush.acknowledge(entry.lane, entry.id)
 
     def _tell(self, flush: Flush, item: Item, outcome: str, *, final_due: bool = False) -> None:
         flush.told.append((item, outcome, final_due))

@@ -9,13 +9,14 @@ from functools import lru_cache
 import orjson
 
 from fetchbox.config.v1 import config_pb2
-from fetchbox.jobs.jobs_pb2 import DeadLetterTask, DownloadTask, JobLog, JobStatus, LogLevel
+from fetchbox.jobs.jobs_pb2 import DeadLetterTask, DownloadTask, JobLog, JobStatus, LogLevel, QueuedTask
 from kernel import keys, scripts
 from kernel.lanes.item import Item
 from kernel.lanes.link import command
 from kernel.ledger.base import TERMINAL
 from kernel.ledger.record import error_of, job_state, log_offset, manifest_key
 from kernel.pipe import Command
+from kernel.telemetry import metrics
 
 
 @dataclass(slots=True)
@@ -89,13 +90,15 @@ def _common_status(job_type: str, tenant: str, status: str) -> bytes:
     return JobStatus(job_type=job_type, tenant=tenant, state=job_state(status)).SerializeToString()
 
 
-def log_line(task: DownloadTask, level: LogLevel.ValueType, text: str, at_ms: int, fields: dict[str, str]) -> bytes:
+def log_line(
+    task: DownloadTask | QueuedTask, level: LogLevel.ValueType, text: str, at_ms: int, fields: dict[str, str]
+) -> bytes:
     """One entry of `jobs.logs`."""
     return JobLog(level=level, message=text, fields=fields).SerializeToString() + _line_of(task, at_ms)
 
 
-def completed_line(task: DownloadTask, at_ms: int, attempt: int) -> bytes:
-    """The entry of `jobs.logs` for a stored resource that has none of its own."""
+def completed_line(task: DownloadTask | QueuedTask, at_ms: int, attempt: int) -> bytes:
+    """The entry of `jobs.logs` for work that is done and has none of its own."""
     return _completed(attempt) + _line_of(task, at_ms)
 
 
@@ -105,24 +108,37 @@ def _completed(attempt: int) -> bytes:
     return line.SerializeToString()
 
 
-def _line_of(task: DownloadTask, at_ms: int) -> bytes:
-    line = JobLog(job_id=task.job_id, resource_id=task.resource_id, timestamp_ms=at_ms)
+def _line_of(task: DownloadTask | QueuedTask, at_ms: int) -> bytes:
+    line = JobLog(job_id=task.job_id, timestamp_ms=at_ms)
+    if isinstance(task, DownloadTask):
+        line.resource_id = task.resource_id
     if task.trace_id:
         line.trace_id = task.trace_id
     return line.SerializeToString()
 
 
-def dead_letter(task: DownloadTask, error: bytes, at_ms: int) -> bytes:
+def dead_letter(task: DownloadTask | QueuedTask, error: bytes, at_ms: int) -> bytes:
     """The entry of `jobs.dlq` for a failure as the record keeps it."""
     code, text = error_of(error)
-    return DeadLetterTask(
-        task=task,
-        failure_code=code,
-        failure_message=text,
-        attempts=_attempts(error),
-        failed_at_ms=at_ms,
-        id=f"{task.job_id}/{task.resource_id}/{task.replay}",
-    ).SerializeToString()
+    letter = DeadLetterTask(
+        failure_code=code, failure_message=text, attempts=_attempts(error), failed_at_ms=at_ms, id=letter_id(task)
+    )
+    carry(letter, task)
+    return letter.SerializeToString()
+
+
+def letter_id(task: DownloadTask | QueuedTask) -> str:
+    """The id of the dead letter of a task; the same each time."""
+    resource_id = task.resource_id if isinstance(task, DownloadTask) else ""
+    return f"{task.job_id}/{resource_id}/{task.replay}"
+
+
+def carry(letter: DeadLetterTask, task: DownloadTask | QueuedTask) -> None:
+    """Puts the task into its letter."""
+    if isinstance(task, DownloadTask):
+        letter.task.CopyFrom(task)
+    else:
+        letter.queued_task.CopyFrom(task)
 
 
 def _attempts(error: bytes) -> int:
@@ -144,6 +160,8 @@ class Flush:
     finals: dict[str, list[str | int]] = field(default_factory=lambda: defaultdict(list))
     parked: dict[str, list[str | int]] = field(default_factory=lambda: defaultdict(list))
     acknowledged: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    removed: list[str] = field(default_factory=list)
+    """Entries of the queue, each followed by its task where its creation counted it, else by nothing."""
     jobs_ended: list[tuple[str, str]] = field(default_factory=list)
     """Type and status of each job that ended, for the counters."""
     told: list[tuple[Item, str, bool]] = field(default_factory=list)
@@ -167,18 +185,39 @@ class Flush:
             made.append(command(scripts.PARK, names, [keys.GROUP_WORKERS, *items]))
         return made
 
-    def held(self) -> set[tuple[int, str]]:
-        """Partition and entry of all that is still to be parked or acknowledged."""
+    def acknowledge(self, lane: str, entry: str, counted: str = "") -> None:
+        """What is to be acknowledged, once all else is in Redis; `counted` is the task of a counted queue entry."""
+        if lane == keys.QUEUE:
+            self.removed += (entry, counted)
+        else:
+            self.acknowledged[lane].append(entry)
+
+    def held(self) -> set[tuple[str, str]]:
+        """Lane and entry of all that is still to be parked or acknowledged."""
         found = {(lane, entry) for lane, entries in self.acknowledged.items() for entry in entries}
         found |= {(lane, str(entry)) for lane, items in self.parked.items() for entry in items[1::5]}
-        return {(int(lane.rpartition(":")[2]), entry) for lane, entry in found}
+        return found | {(keys.QUEUE, entry) for entry in self.removed[::2]}
 
     def acknowledgements(self) -> list[Command]:
         """What comes last."""
-        return [
+        made = [
             command(scripts.ACKNOWLEDGE, [lane, keys.redo(lane), keys.delayed(lane)], [keys.GROUP_WORKERS, *entries])
             for lane, entries in self.acknowledged.items()
         ]
+        if self.removed:
+            names = [keys.QUEUE, keys.redo(keys.QUEUE), keys.delayed(keys.QUEUE), keys.open_tasks()]
+            made.append(command(scripts.TASK_ACKNOWLEDGE, names, [keys.GROUP_WORKERS, *self.removed]))
+        return made
+
+
+def park(flush: Flush, item: Item, lane: str, consumer: str) -> None:
+    """Puts the entry of an attempt that will be repeated aside until it is due, and counts the attempt."""
+    claim, verdict = item.claim, item.verdict
+    holder = f"{consumer}.solo" if claim.solo else consumer
+    flush.parked[lane] += (holder, claim.entry, verdict.delay_ms, verdict.attempts, claim.crashes)
+    label = metrics.code(item.code)
+    metrics.TASK_FAILURES.labels(code=label).inc()
+    metrics.RETRIES.labels(code=label).inc()
 
 
 class Publisher:
@@ -191,13 +230,19 @@ class Publisher:
         self._status = [keys.stream(keys.STATUS, p) for p in range(streams.status.partitions)]
         self._logs = [keys.stream(keys.LOGS, p) for p in range(streams.logs.partitions)]
         self._dlq = [keys.stream(keys.DLQ, p) for p in range(streams.dlq.partitions)]
-        self.lanes = [keys.stream(keys.TASKS, p) for p in range(self._partitions)]
+        self.lanes = [*(keys.stream(keys.TASKS, p) for p in range(self._partitions)), keys.QUEUE]
+        self.partition = {lane: partition for partition, lane in enumerate(self.lanes)}
 
     def status(self, flush: Flush, job: Snapshot) -> None:
         """One aggregated status, and what the indexes know of the job."""
         stream = self._status[keys.partition_of(job.job_id, len(self._status))]
         flush.streams[stream].append(job.message())
         self.index(flush, job)
+
+    def task_status(self, flush: Flush, status: JobStatus) -> None:
+        """The status of a job of seed 004."""
+        stream = self._status[keys.partition_of(status.job_id, len(self._status))]
+        flush.streams[stream].append(status.SerializeToString())
 
     def index(self, flush: Flush, job: Snapshot) -> None:
         """What the indexes over jobs know of the job."""

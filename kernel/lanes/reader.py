@@ -76,7 +76,14 @@ class Reader:
             return []
         self.last_poll = self._clock.monotonic()
         self._pause = 0.1
-        return [read(self._partition[name], raw) for name, raws in reply or () for raw in raws if raw[1] is not None]
+        return self._entries(reply or ())
+
+    def _entries(self, reply: Sequence[Any]) -> list[Entry]:
+        found: list[Entry] = []
+        for name, raws in reply:
+            partition = self._partition[name]
+            found += [read(self._lanes[partition], partition, raw) for raw in raws if raw[1] is not None]
+        return found
 
     async def _recover(self, reply: Any) -> None:
         """A lost group or stream is made again from 0: settled work is turned away when it comes."""

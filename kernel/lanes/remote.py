@@ -117,14 +117,14 @@ class RemoteLeases:
         rows = await self._clients.commands.execute_command("XRANGE", lane, lent.entry, lent.entry)
         if not rows:
             return None
-        entry = _entry(lent.partition, rows[0])
-        if entry.decode() or entry.task is None:
+        entry = _entry(lane, lent.partition, rows[0])
+        if entry.decode() or entry.work is None:
             return None
         return Claim(
             partition=lent.partition,
             entry=lent.entry,
             payload=entry.payload,
-            task=entry.task,
+            work=entry.work,
             token=lent.token,
             attempt=lent.attempt,
             crashes=lent.crashes,
@@ -147,7 +147,7 @@ class RemoteLeases:
             entry = bytes(row["message_id"]).decode()  # type: ignore[arg-type]  # our clients answer in bytes
             claim = await self.claim_of(Lent(consumer, partition, entry, deliveries, attempts, crashes))
             if claim is not None:
-                claim.token = claim.task.replay << 20 | deliveries
+                claim.token = claim.work.replay << 20 | deliveries
                 lent = Lent(consumer, partition, entry, claim.token, attempts, crashes)
                 found.append(Held(claim, lent, idle_ms))
         return found
@@ -166,7 +166,7 @@ class RemoteLeases:
         return all(await asyncio.gather(*beats))
 
 
-def _entry(partition: int, row: Sequence[object]) -> entries.Entry:
+def _entry(lane: str, partition: int, row: Sequence[object]) -> entries.Entry:
     entry_id, fields = row
     flat = [part for pair in fields.items() for part in pair] if isinstance(fields, dict) else fields
-    return entries.read(partition, (entry_id, flat))
+    return entries.read(lane, partition, (entry_id, flat))

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 
 import orjson
 
-from fetchbox.config.v1 import config_pb2
-from kernel.config import seconds
 from kernel.errors import is_retryable
 from kernel.lanes.types import Claim, Failure
 
@@ -30,35 +28,38 @@ class Verdict:
     """How long the next attempt waits."""
 
 
-class RetryPolicy:
-    """Exponential backoff with full jitter, within the limits of the job type."""
+@dataclass(frozen=True, slots=True)
+class RetryRule:
+    """How often work is tried again, and how long it waits before. Times are in seconds."""
 
-    def __init__(self, backoff: config_pb2.Backoff, rng: random.Random, max_retries: Callable[[str], int]) -> None:
-        self._base = seconds(backoff.base)
-        self._max = seconds(backoff.max)
+    max_retries: int
+    base: float
+    longest: float
+
+
+class RetryPolicy:
+    """Exponential backoff with full jitter, within the rule for each job type and task."""
+
+    def __init__(self, rng: random.Random, rule: Callable[[Claim], RetryRule]) -> None:
         self._rng = rng
-        self._max_retries = max_retries
+        self._rule = rule
 
     def judge(self, claim: Claim, failure: Failure) -> Verdict:
         """Decides what a failure means."""
+        rule = self._rule(claim)
         attempts = claim.attempt + (1 if failure.counts else 0)
-        allowed = not failure.counts or (
-            is_retryable(failure.code) and attempts <= self._max_retries(claim.task.job_type)
-        )
+        allowed = not failure.counts or (is_retryable(failure.code) and attempts <= rule.max_retries)
         if not allowed:
             error = orjson.dumps({"code": failure.code, "message": failure.message, "attempts": attempts})
             return Verdict("f", attempts, error, failure.detail)
-        delay_ms = int(self.delay(attempts, failure.retry_after) * 1000)
-        told = {
-            "resource_id": claim.task.resource_id,
-            "attempt": attempts,
-            "code": failure.code,
-            "delay_ms": delay_ms,
-        }
+        delay_ms = int(self.delay(rule, attempts, failure.retry_after) * 1000)
+        told: dict[str, str | int] = {"attempt": attempts, "code": failure.code, "delay_ms": delay_ms}
+        if claim.queued is None:
+            told["resource_id"] = claim.resource_id
         return Verdict("r", attempts, b"", orjson.dumps(told), delay_ms)
 
-    def delay(self, attempts: int, retry_after: float | None) -> float:
+    def delay(self, rule: RetryRule, attempts: int, retry_after: float | None) -> float:
         """Seconds before the next attempt; never less than a server asked for."""
-        ceiling = min(self._max, self._base * 2.0 ** min(max(attempts - 1, 0), 32))
+        ceiling = min(rule.longest, rule.base * 2.0 ** min(max(attempts - 1, 0), 32))
         jittered = self._rng.uniform(0, ceiling)
         return max(jittered, retry_after) + jittered * 0.1 if retry_after is not None else jittered

@@ -3,22 +3,26 @@
 Each cycle is one pipeline of three generations: the acknowledgements of the flush whose publications are in Redis,
 the publications of the flush whose settlements are recorded, and the settlements that have gathered since. So the
 order (record, publish, acknowledge) holds for every task, and a crash anywhere repeats a step but loses none. There
-is no timer: an idle lane sends at once, a busy one sends more at a time.
+is no timer: an idle lane sends at once, a busy one sends more at a time. The events that running tasks of seed 004
+report go before the settlements, so an attempt's events are in its stream before its last one.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
+from fetchbox.jobs.jobs_pb2 import QueuedTask
 from kernel import scripts
 from kernel.clock import Clock
 from kernel.lanes.calls import JobCall
-from kernel.lanes.item import Item
+from kernel.lanes.item import Item, Report
 from kernel.lanes.link import Link, is_error, lacks_group
 from kernel.lanes.outcomes import Outcomes
 from kernel.lanes.publications import Flush
+from kernel.lanes.task_starter import task_keys
+from kernel.lanes.types import Claim
 from kernel.ledger.base import settle_keys
 from kernel.pipe import Command, PipeLost
 from kernel.telemetry.logs import get_logger
@@ -37,16 +41,24 @@ class Settler:
         self,
         link: Link,
         outcomes: Outcomes,
+        partition: Mapping[str, int],
         clock: Clock,
         finalizes: Callable[[str], bool],
-        valid: Callable[[Item], bool],
+        valid: Callable[[Claim], bool],
+        ttl_s: int,
     ) -> None:
+        """`partition` tells a lane's place; `ttl_s` is the life of an ended task job whose record names none."""
         self._link = link
+        self._partition = partition
         self._outcomes = outcomes
         self._clock = clock
         self._finalizes = finalizes
         self._calls = [JobCall(scripts.SETTLE, settle_keys, (final, "worker.settle")) for final in ("0", "1")]
+        self._task_call = JobCall(scripts.TASK_SETTLE, task_keys, ())
+        self._event_call = JobCall(scripts.TASK_EVENTS, task_keys, ())
+        self._ttl_s = ttl_s
         self._valid = valid
+        self._reports: list[Report] = []
         self._gathered: list[Item] = []
         self._settling: list[Item] = []
         self._ready: list[Flush] = []
@@ -77,6 +89,11 @@ class Settler:
         self._gathered.append(item)
         self._poke()
 
+    def report(self, report: Report) -> None:
+        """Takes events of a running task; `report.future` tells whether its attempt still goes on."""
+        self._reports.append(report)
+        self._poke()
+
     def publish(self, flush: Flush) -> None:
         """Publishes and acknowledges what needs no settlement: repetitions, undecodable entries."""
         self._extra.append(flush)
@@ -85,7 +102,8 @@ class Settler:
     def unfinished(self) -> set[tuple[int, str]]:
         """Partition and entry of all that is being settled, published or acknowledged."""
         items = {(item.claim.partition, item.claim.entry) for item in (*self._gathered, *self._settling)}
-        return items.union(*(flush.held() for flush in (*self._ready, *self._published, *self._extra)))
+        held = set[tuple[str, str]]().union(*(flush.held() for flush in (*self._ready, *self._published, *self._extra)))
+        return items | {(self._partition[lane], entry) for lane, entry in held}
 
     def _poke(self) -> None:
         if not self._wake.is_set():
@@ -107,7 +125,8 @@ class Settler:
                 _log.exception("lane_settlement_broken", error)
                 await self._clock.sleep(pause)
                 pause = min(pause * 2, _LONGEST_PAUSE)
-            if not (self._gathered or self._settling or self._ready or self._published or self._extra):
+            rest = (self._reports, self._gathered, self._settling, self._ready, self._published, self._extra)
+            if not any(rest):
                 self._wake.clear()
                 self._idle.set()
 
@@ -115,21 +134,36 @@ class Settler:
         """One pipeline. Nothing is forgotten before its reply has come."""
         self._ready += self._extra
         self._extra = []
+        reports = self._to_report()
         groups = self._to_settle()
         ready = list(self._ready)
         commands = [made for flush in self._published for made in flush.acknowledgements()]
         commands += [made for flush in ready for made in flush.commands()]
         publications = len(commands)
+        commands += [self._event_call.pack(report.claim.job_id, report.args()) for report in reports]
         commands += [self._settle(items) for items in groups]
         replies = await self._link.run(commands) if commands else []
         self._check(replies[:publications])
+        settled = publications + len(reports)
+        for report, reply in zip(reports, replies[publications:settled], strict=True):
+            report.done(reply == 1)
+        self._reports = self._reports[len(reports) :]
         self._published, self._ready = ready, []
         for flush in ready:
             for item, outcome, final_due in flush.told:
                 item.done(outcome, final_due=final_due)
         if groups:
             self._settling = []
-            self._ready = [self._outcomes.recorded(groups, replies[publications:])]
+            self._ready = [self._outcomes.recorded(groups, replies[settled:])]
+
+    def _to_report(self) -> list[Report]:
+        """All reports there are: none may be left behind the settlement of its attempt."""
+        void = [report for report in self._reports if not self._valid(report.claim)]
+        for report in void:
+            report.done(False)
+        if void:
+            self._reports = [report for report in self._reports if self._valid(report.claim)]
+        return list(self._reports)
 
     def _to_settle(self) -> list[list[Item]]:
         """The next settlements by job; those whose lease has lapsed are fenced here and never sent."""
@@ -139,24 +173,40 @@ class Settler:
         self._settling = []
         jobs: dict[str, list[Item]] = {}
         for item in taken:
-            if self._valid(item):
+            if self._valid(item.claim):
                 self._settling.append(item)
-                job_id = item.claim.task.job_id
-                if job_id in jobs:
-                    jobs[job_id].append(item)
+                claim = item.claim
+                # Two attempts at one task of seed 004 are settled one by one: only one of them can own the job.
+                key = claim.job_id if claim.queued is None else f"{claim.job_id}/{claim.token}"
+                if key in jobs:
+                    jobs[key].append(item)
                 else:
-                    jobs[job_id] = [item]
+                    jobs[key] = [item]
             else:
                 item.done("fenced")
         return list(jobs.values())
 
     def _settle(self, items: list[Item]) -> Command:
+        if items[0].claim.queued is not None:
+            return self._settle_task(items[0])
         args: list[Any] = []
         for item in items:
             claim, verdict = item.claim, item.verdict
             task = claim.task
             args += (task.resource_index, task.resource_id, claim.token, verdict.kind, verdict.error, verdict.detail)
         return self._calls[self._finalizes(task.job_type)].pack(task.job_id, args)
+
+    def _settle_task(self, item: Item) -> Command:
+        """The call of `task_settle`."""
+        claim, verdict = item.claim, item.verdict
+        if verdict.kind == "o":
+            value, data = item.result or b"null", b'{"attempts":%d}' % verdict.attempts
+        else:
+            value = verdict.error
+            data = verdict.detail if verdict.kind == "r" else verdict.error
+        ttl_s = claim.work.ttl_s if isinstance(claim.work, QueuedTask) else self._ttl_s
+        args = (claim.token, "worker.settle", verdict.kind, value, data, ttl_s or self._ttl_s)
+        return self._task_call.pack(claim.job_id, args)
 
     def _check(self, replies: list[Any]) -> None:
         """A publication that Redis refuses is tried until it does not: nothing is acknowledged before."""

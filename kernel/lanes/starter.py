@@ -6,23 +6,25 @@ keeps killing its processes is settled here; the rest is to be run.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import orjson
 
 from fetchbox.config.v1 import config_pb2
-from fetchbox.jobs.jobs_pb2 import DeadLetterTask, DownloadTask
+from fetchbox.jobs.jobs_pb2 import DeadLetterTask, DownloadTask, QueuedTask
 from kernel import keys, scripts
 from kernel.config import millis
 from kernel.lanes.calls import JobCall
 from kernel.lanes.entry import Entry, token
 from kernel.lanes.item import Item
-from kernel.lanes.link import Link, is_error
+from kernel.lanes.link import Link, command, is_error
 from kernel.lanes.outcomes import Outcomes
-from kernel.lanes.publications import Flush, Publisher, Snapshot
+from kernel.lanes.publications import Flush, Publisher, Snapshot, carry
 from kernel.lanes.retry import Verdict
 from kernel.lanes.settler import Settler
+from kernel.lanes.task_outcomes import TaskOutcomes
+from kernel.lanes.task_starter import TaskStarter
 from kernel.lanes.types import Claim
 from kernel.ledger.base import job_keys
 from kernel.ledger.record import error_json
@@ -40,10 +42,17 @@ class Starter:
         worker: str,
         publisher: Publisher,
         outcomes: Outcomes,
+        task_outcomes: TaskOutcomes,
         settler: Settler,
         finalizes: Callable[[str], bool],
+        remote: Collection[str],
     ) -> None:
+        """`remote`: the tasks of seed 004 that are put aside for workers elsewhere."""
         self._link = link
+        self._worker = worker
+        self._remote = remote
+        self._task_outcomes = task_outcomes
+        self._tasks = TaskStarter(config, worker, task_outcomes)
         self._publisher = publisher
         self._outcomes = outcomes
         self._settler = settler
@@ -52,35 +61,65 @@ class Starter:
         self._crash_limit = config.worker.crash_limit
         self._keep_ms = millis(config.streams.tasks.retention)
 
-    async def start(self, entries: Sequence[Entry], epoch: int) -> list[Claim]:
-        """The claims among the entries. Raises `PipeLost` where it is to be repeated with the same entries."""
+    async def start(self, entries: Sequence[Entry], epoch: int, *, routed: bool = False) -> list[Claim]:
+        """The claims among the entries. Raises `PipeLost` where it is to be repeated with the same entries.
+
+        `routed`: they were put aside for a worker elsewhere, and it is here.
+        """
         jobs: dict[str, list[Entry]] = {}
-        unreadable: list[tuple[Entry, str]] = []
+        tasks: list[Entry] = []
+        away: list[Entry] = []
+        flush, made = Flush(), Flush()
         for entry in entries:
             fault = entry.decode()
             if fault:
-                unreadable.append((entry, fault))
-            elif entry.task is not None:
-                jobs.setdefault(entry.task.job_id, []).append(entry)
+                self._bury(flush, entry, fault, "the entry is no task that can be run")
+            elif isinstance(entry.work, DownloadTask):
+                jobs.setdefault(entry.work.job_id, []).append(entry)
+            elif entry.work is not None:
+                (away if entry.work.task in self._remote and not routed else tasks).append(entry)
         groups = list(jobs.values())
-        replies = await self._link.run([self._command(group) for group in groups]) if groups else []
-        flush, made = Flush(), Flush()
-        for entry, fault in unreadable:
-            self._bury(flush, entry, fault, "the entry is no task that can be run")
+        commands = [self._command(group) for group in groups]
+        commands += [self._tasks.command(entry) for entry in tasks]
+        commands += self._route(away)
+        replies = await self._link.run(commands) if commands else []
         claims: list[Claim] = []
-        for group, reply in zip(groups, replies, strict=True):
+        for group, reply in zip(groups, replies, strict=False):
             claims += self._started(flush, made, group, reply, epoch)
-        if flush.acknowledged or flush.streams:
+        for entry, reply in zip(tasks, replies[len(groups) :], strict=False):
+            claims += self._task_started(flush, entry, reply, epoch)
+        if flush.acknowledged or flush.removed or flush.streams:
             self._settler.publish(flush)
         if made.indexed:  # before the work begins, so that a job whose first task takes hours can be seen
             await self._link.run(made.commands())
         return claims
 
+    def _route(self, entries: Sequence[Entry]) -> list[Command]:
+        """Puts tasks aside that only workers elsewhere run."""
+        if not entries:
+            return []
+        args = [part for entry in entries for part in (entry.id, keys.routed(_queued(entry).task))]
+        return [command(scripts.ROUTE, [keys.QUEUE], [keys.GROUP_WORKERS, self._worker, *args])]
+
+    def _task_started(self, flush: Flush, entry: Entry, reply: Any, epoch: int) -> list[Claim]:
+        if is_error(reply):
+            self._bury(flush, entry, "SYSTEM_INTERNAL", f"the job's record cannot be read: {reply}")
+        elif reply[0] != -1:
+            claim = self._tasks.started(flush, entry, reply, epoch)
+            if claim is not None and not self._doomed(entry, claim, reply[1]):
+                return [claim]
+        elif entry.ledgered:  # it has ended and expired, and its acknowledgement was lost
+            self._task_outcomes.forget(flush, entry)
+            metrics.TASKS.labels(outcome="absorbed").inc()
+        else:
+            self._bury(flush, entry, "SYSTEM_EXPIRED", "the job has no record (any more)")
+        return []
+
     def _command(self, group: Sequence[Entry]) -> Command:
         args: list[Any] = [b""]
         for entry in group:
             task = _task(entry)
-            args += (task.resource_index, task.resource_id, token(entry, task))
+            args += (task.resource_index, task.resource_id, token(entry))
             if not entry.ledgered:
                 args[0] = _record(group)
         return self._calls[self._finalizes(task.job_type)].pack(task.job_id, args)
@@ -126,10 +165,10 @@ class Starter:
         )
 
     def _doomed(self, entry: Entry, claim: Claim, now_ms: int) -> bool:
-        """Settles what must not run (again) as failed."""
+        """Settles what must not run (again) as failed. The queue has no retention that a task could outlive."""
         if entry.crashes >= self._crash_limit:
             code, message = "SYSTEM_CRASH_LOOP", f"the task has lost its process {entry.crashes} times"
-        elif now_ms - entry.ms > self._keep_ms:
+        elif now_ms - entry.ms > self._keep_ms and not entry.queued:
             code, message = "SYSTEM_EXPIRED", "the task outlived the retention of its stream"
         else:
             return False
@@ -139,22 +178,24 @@ class Starter:
 
     def _bury(self, flush: Flush, entry: Entry, code: str, message: str) -> None:
         """A dead letter of what has no job that could be settled; its bytes are kept as they are."""
-        lane = self._publisher.lanes[entry.partition]
         letter = DeadLetterTask(
             failure_code=code,
             failure_message=message,
             attempts=entry.attempts,
             failed_at_ms=entry.ms,
-            id=f"{lane}/{entry.id}",
+            id=f"{entry.lane}/{entry.id}",
         )
         if code == "VALIDATION_UNDECODABLE":
-            letter.undecodable = entry.payload
+            letter.undecodable = entry.raw()
             metrics.UNDECODABLE.labels(topic=keys.TASKS).inc()
-        elif entry.task is not None:
-            letter.task.CopyFrom(entry.task)
+        elif entry.work is not None:
+            carry(letter, entry.work)
         self._publisher.letter(flush, letter.id, letter.SerializeToString())
         metrics.DEAD_LETTERS.labels(code=metrics.code(code)).inc()
-        flush.acknowledged[lane].append(entry.id)
+        if entry.queued:
+            self._task_outcomes.forget(flush, entry)
+        else:
+            flush.acknowledge(entry.lane, entry.id)
 
 
 def _record(group: Sequence[Entry]) -> bytes:
@@ -175,5 +216,10 @@ def _record(group: Sequence[Entry]) -> bytes:
 
 
 def _task(entry: Entry) -> DownloadTask:
-    assert entry.task is not None  # noqa: S101 - only decoded entries are started
-    return entry.task
+    assert isinstance(entry.work, DownloadTask)  # noqa: S101 - only decoded entries are started
+    return entry.work
+
+
+def _queued(entry: Entry) -> QueuedTask:
+    assert isinstance(entry.work, QueuedTask)  # noqa: S101 - only decoded entries are started
+    return entry.work

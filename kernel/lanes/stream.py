@@ -1,4 +1,4 @@
-"""The stream lane: tasks of `fetchbox.jobs.tasks`, handed out through the consumer group `workers`.
+"""The stream lane: the tasks of `fetchbox.jobs.tasks` and of `jobs:stream`, handed out through the group `workers`.
 
 The story of one task: the lease exists before anything is claimed (`Heartbeat`); an entry comes new (`Reader`) or
 after an earlier delivery (`Takeover`); `Starter` asks the ledger whether it is to run; the worker runs it and hands
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import lru_cache
 
 from redis.exceptions import RedisError
@@ -18,21 +18,22 @@ from redis.exceptions import RedisError
 from fetchbox.config.v1 import config_pb2
 from kernel import keys, scripts
 from kernel.clock import Clock
-from kernel.config import seconds
+from kernel.config import millis, seconds
 from kernel.errors import unavailable
 from kernel.lanes.entry import Entry
 from kernel.lanes.heartbeat import Heartbeat
-from kernel.lanes.item import Item
+from kernel.lanes.item import Item, Report
 from kernel.lanes.link import Link, command, is_error
 from kernel.lanes.outcomes import Outcomes
 from kernel.lanes.publications import Publisher
 from kernel.lanes.reader import Reader, provision
 from kernel.lanes.reconcile import stranded
-from kernel.lanes.retry import RetryPolicy, Verdict
+from kernel.lanes.retry import RetryPolicy, RetryRule, Verdict
 from kernel.lanes.settler import Settler
 from kernel.lanes.solo import Solo
 from kernel.lanes.starter import Starter
 from kernel.lanes.takeover import Takeover
+from kernel.lanes.task_outcomes import TaskOutcomes
 from kernel.lanes.types import Claim, Failure, Outcome, Settled, Success
 from kernel.ledger.base import TERMINAL
 from kernel.pipe import PipeLost
@@ -59,9 +60,10 @@ class StreamLane:
         clock: Clock,
         rng: random.Random,
         finalizes: Callable[[str], bool],
-        max_retries: Callable[[str], int],
+        retry_rule: Callable[[Claim], RetryRule],
+        remote: Collection[str] = (),
     ) -> None:
-        """`finalizes` and `max_retries` answer by job type."""
+        """`finalizes` answers by job type; `remote` are the tasks of seed 004 that only workers elsewhere run."""
         self.lost = asyncio.Event()
         """Set when the lease has lapsed: every claim is void. Cleared once a new lease exists."""
         self.epoch = 0
@@ -69,21 +71,34 @@ class StreamLane:
         self._clock = clock
         self._worker = worker_id
         self._ttl = seconds(config.worker.heartbeat_ttl)
-        self._retry = RetryPolicy(config.worker.backoff, rng, max_retries)
+        self._retry = RetryPolicy(rng, retry_rule)
         self._held: dict[tuple[int, str], Claim] = {}
         self._kept: list[Entry] = []
         self._claiming = asyncio.Lock()
         self._publisher = publisher = Publisher(config)
         self._lanes = publisher.lanes
-        self._outcomes = Outcomes(publisher, worker_id)
+        task_outcomes = TaskOutcomes(publisher, worker_id)
+        self._outcomes = outcomes = Outcomes(publisher, task_outcomes, worker_id)
         patience = max(1.0, seconds(config.redis.read_timeout))
         self._link = Link(clients, f"fetchbox-lane-{worker_id}", scripts.ALL, patience)
         self._reading = Link(clients, f"fetchbox-read-{worker_id}", (scripts.PROVISION,), patience)
-        self._settler = Settler(self._link, self._outcomes, clock, finalizes, self._valid)
-        self._starter = Starter(self._link, config, worker_id, publisher, self._outcomes, self._settler, finalizes)
+        ttl_s = config.tasks.job_ttl_s
+        self._settler = Settler(self._link, outcomes, publisher.partition, clock, finalizes, self._valid, ttl_s)
+        self._starter = Starter(
+            self._link, config, worker_id, publisher, outcomes, task_outcomes, self._settler, finalizes, remote
+        )
         self._reader = Reader(self._reading, clock, self._lanes, worker_id)
         reap = seconds(config.worker.reap_interval)
-        self._takeover = Takeover(self._link, clock, self._lanes, worker_id, config.worker.crash_limit, reap, _TICK)
+        self._takeover = Takeover(
+            self._link,
+            clock,
+            self._lanes,
+            worker_id,
+            config.worker.crash_limit,
+            reap,
+            _TICK,
+            millis(config.tasks.unregistered_idle),
+        )
         self._solo = Solo(clock, reap)
         self._heartbeat: Heartbeat | None = None
         self._loop: asyncio.AbstractEventLoop
@@ -169,6 +184,23 @@ class StreamLane:
             await self._clock.sleep(min(wait, 0.05))
             return []
 
+    async def collect(self, tasks: Sequence[str], limit: int) -> list[Claim]:
+        """Up to `limit` of the tasks that were put aside for workers elsewhere; none where there are none now."""
+        if not self._alive:
+            return []
+        async with self._claiming:
+            epoch = self.epoch
+            try:
+                claims = await self._starter.start(await self._takeover.routed(tasks, limit), epoch, routed=True)
+            except PipeLost as lost:  # what was taken is found by the reconciliation
+                _log.warn("lane_claim_lost", error=str(lost))
+                return []
+            if epoch != self.epoch:
+                return []
+            for claim in claims:
+                self._held[claim.partition, claim.entry] = claim
+            return claims
+
     async def _alone(self, wait: float) -> list[Claim]:
         """One suspect, once nothing else runs here; until then, and while it runs, nothing."""
         if self._held:
@@ -204,7 +236,7 @@ class StreamLane:
             told.set_result(Settled("fenced"))
             return told
         if isinstance(outcome, Success):
-            item = Item(claim, _success(claim.attempt + 1, outcome.detail), logs=outcome.logs)
+            item = Item(claim, _success(claim.attempt + 1, outcome.detail), logs=outcome.logs, result=outcome.result)
         else:
             outcome.message = _writable(outcome.message)
             verdict = self._retry.judge(claim, outcome)
@@ -213,6 +245,16 @@ class StreamLane:
                 self._takeover.hint(verdict.delay_ms / 1000)
         item.future = told
         self._settler.add(item)
+        return told
+
+    def report(self, claim: Claim, first: int, events: Sequence[tuple[str, bytes]]) -> asyncio.Future[bool]:
+        """Writes events of a running task of seed 004, type and JSON data of each, numbered on from `first`.
+
+        Resolves with False where the attempt is over: fenced, canceled, ended, or its lease has lapsed. A repetition
+        with the same numbers writes nothing twice.
+        """
+        told: asyncio.Future[bool] = self._loop.create_future()
+        self._settler.report(Report(claim, first, events, told))
         return told
 
     async def give_back(self, claims: Iterable[Claim]) -> None:
@@ -285,8 +327,8 @@ class StreamLane:
     def _alive(self) -> bool:
         return self._heartbeat is not None and self._heartbeat.alive
 
-    def _valid(self, item: Item) -> bool:
-        return item.claim.epoch == self.epoch
+    def _valid(self, claim: Claim) -> bool:
+        return claim.epoch == self.epoch
 
     def _lease_changed(self, alive: bool) -> None:
         """Called in the event loop when the lease has lapsed, and when there is a new one."""

@@ -32,7 +32,9 @@ class Takeover:
         crash_limit: int,
         reap_interval: float,
         tick: float,
+        unregistered_ms: int,
     ) -> None:
+        """`unregistered_ms`: how long an entry of the queue lies still with a consumer that never took a lease."""
         self._link = link
         self._clock = clock
         self._lanes = lanes
@@ -40,6 +42,7 @@ class Takeover:
         self._crash_limit = crash_limit
         self._reap_interval = reap_interval
         self._tick = tick
+        self._unregistered_ms = unregistered_ms
         self._next_due = 0.0
         self._next_reap = 0.0
         self.suspects = 0
@@ -72,9 +75,18 @@ class Takeover:
         for partition, one in enumerate(ask):
             reply = (await self._link.run([one]))[0]
             if not is_error(reply) and len(reply) == 4:
-                return read(partition, *reply, solo=True)
+                return read(self._lanes[partition], partition, *reply, solo=True)
         self.suspects = 0
         return None
+
+    async def routed(self, tasks: Sequence[str], limit: int) -> list[Entry]:
+        """Up to `limit` entries of the queue that were put aside for workers elsewhere. Raises `PipeLost`."""
+        partition = len(self._lanes) - 1
+        args: list[str | int] = [keys.GROUP_WORKERS, self._worker, limit, *map(keys.routed, tasks)]
+        reply = (await self._link.run([command(scripts.COLLECT, self._keys(keys.QUEUE), args)]))[0]
+        if is_error(reply) or reply == [-1]:
+            return []
+        return [read(keys.QUEUE, partition, *reply[i : i + 4]) for i in range(0, len(reply), 4)]
 
     async def _due(self, limit: int) -> list[Entry]:
         share = -(-limit // len(self._lanes))
@@ -91,7 +103,13 @@ class Takeover:
     async def _reap(self, limit: int) -> list[Entry]:
         share = -(-limit // len(self._lanes))
         args: list[str | int] = [keys.GROUP_WORKERS, self._worker, share, self._crash_limit]
-        replies = await self._link.run([command(scripts.REAP, self._keys(lane), args) for lane in self._lanes])
+        patience = [self._unregistered_ms if lane == keys.QUEUE else 0 for lane in self._lanes]
+        replies = await self._link.run(
+            [
+                command(scripts.REAP, self._keys(lane), [*args, still])
+                for lane, still in zip(self._lanes, patience, strict=True)
+            ]
+        )
         good = [reply for reply in replies if not is_error(reply) and len(reply) >= 2]
         died = sum(reply[1] for reply in good)
         if died:
@@ -108,7 +126,8 @@ class Takeover:
         for partition, reply in enumerate(replies):
             if is_error(reply):
                 continue
-            found += [read(partition, *reply[i : i + 4]) for i in range(head, len(reply), 4)]
+            lane = self._lanes[partition]
+            found += [read(lane, partition, *reply[i : i + 4]) for i in range(head, len(reply), 4)]
         return found
 
     @staticmethod

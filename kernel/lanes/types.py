@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from fetchbox.jobs.jobs_pb2 import DownloadTask, JobLog
+from fetchbox.jobs.jobs_pb2 import DownloadTask, JobLog, QueuedTask
 
 
 @dataclass(slots=True)
@@ -12,9 +12,9 @@ class Claim:
     partition: int
     entry: str
     payload: bytes
-    task: DownloadTask
+    work: DownloadTask | QueuedTask
     token: int
-    """Fences the settlement: a later claim of the same resource has a higher one."""
+    """Fences the settlement: a later claim of the same work has a higher one."""
     attempt: int
     """Attempts made before this one."""
     crashes: int
@@ -24,16 +24,48 @@ class Claim:
     """The life of the lease under which it was claimed; a claim of an earlier life is void."""
     solo: bool = False
     """Runs alone: its last permitted run after crashes."""
+    counted: bool = True
+    """Its creation has counted it as open (tasks of seed 004)."""
+
+    @property
+    def task(self) -> DownloadTask:
+        """The resource to fetch. `TypeError` where the claim is of a task of seed 004."""
+        if isinstance(self.work, DownloadTask):
+            return self.work
+        msg = f"the claim is of the task {self.work.task!r}"
+        raise TypeError(msg)
+
+    @property
+    def queued(self) -> QueuedTask | None:
+        """The task of seed 004; None where the claim is of a resource."""
+        return self.work if isinstance(self.work, QueuedTask) else None
+
+    @property
+    def job_id(self) -> str:
+        """The job."""
+        return self.work.job_id
+
+    @property
+    def job_type(self) -> str:
+        """The configured job type; of a task of seed 004 its name."""
+        return self.work.job_type if isinstance(self.work, DownloadTask) else self.work.task
+
+    @property
+    def resource_id(self) -> str:
+        """The resource; empty for a task of seed 004."""
+        return self.work.resource_id if isinstance(self.work, DownloadTask) else ""
 
 
 @dataclass(slots=True)
 class Success:
-    """The resource is stored."""
+    """The resource is stored, or the task is done."""
 
     detail: bytes = b""
     """One JSON line for the results document, without its line end."""
     logs: tuple[JobLog, ...] = ()
     """Log entries of this attempt. Where there are none, the lane writes one line itself."""
+    result: bytes = b""
+    """What a task of seed 004 returned, JSON."""
 
 
 @dataclass(slots=True)

@@ -3,7 +3,6 @@
 -- KEYS lane, lease
 -- ARGV group, worker
 -- returns how many entries are left to the reaper
-redis.call('ZREM', KEYS[2], ARGV[2])
 local left = 0
 for _, c in ipairs(redis.call('XINFO', 'CONSUMERS', KEYS[1], ARGV[1])) do
   local f = {}
@@ -16,4 +15,6 @@ for _, c in ipairs(redis.call('XINFO', 'CONSUMERS', KEYS[1], ARGV[1])) do
     end
   end
 end
+-- What is left belongs to a worker that is known to be gone, not to one that never took a lease.
+if left > 0 then redis.call('ZADD', KEYS[2], 0, ARGV[2]) else redis.call('ZREM', KEYS[2], ARGV[2]) end
 return left

@@ -1,14 +1,15 @@
 #!lua flags=allow-oom
 -- reap: takes over entries whose consumer has no lease, and entries that were given back
 -- KEYS lane, lease, redo
--- ARGV group, worker, max, crash_limit
+-- ARGV group, worker, max, crash_limit, unregistered_ms
 -- returns {suspects waiting, how many died, then entry, deliveries, attempts, crashes of each}; {-1} where the caller has no lease
 -- It starts from the pending list, which is the truth, and looks at the lease in the same script, so that two
 -- reapers cannot both have an entry. A death blames all that its worker held; so that no innocent neighbour is
 -- dead-lettered, the last permitted run is alone: an entry one crash below the limit goes to `_suspect`, and only
--- a crash under a `.solo` consumer counts beyond that.
+-- a crash under a `.solo` consumer counts beyond that. A consumer that never took a lease is no worker of ours: its
+-- entries are taken once they have lain still for unregistered_ms; 0 gives it no time at all.
 local L, G, me = KEYS[1], ARGV[1], ARGV[2]
-local left, limit = tonumber(ARGV[3]), tonumber(ARGV[4])
+local left, limit, patience = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
 local function base(name) return (string.gsub(name, '%.solo$', '')) end
@@ -42,22 +43,43 @@ local function take(id, name, deliveries)
   end
 end
 
+local consumers = {}
 for _, c in ipairs(redis.call('XINFO', 'CONSUMERS', L, G)) do
   local f = {}
   for i = 1, #c, 2 do f[c[i]] = c[i + 1] end
-  local name, pending = f['name'], f['pending']
+  consumers[f['name']] = f
+end
+
+-- Whether a consumer without a lease can be taken for dead, and how long its entries must have lain still for that.
+local function dead(name)
+  if name == '_returned' then return true, 0 end
+  if string.sub(name, 1, 1) == '_' or base(name) == me then return false, 0 end
+  local ends = redis.call('ZSCORE', KEYS[2], base(name))
+  if ends then return tonumber(ends) < now, 0 end
+  return true, patience
+end
+
+local function forget(name)
+  redis.call('XGROUP', 'DELCONSUMER', L, G, name)
+  consumers[name] = nil
+  local other = base(name) == name and name .. '.solo' or base(name)
+  if not consumers[other] then redis.call('ZREM', KEYS[2], base(name)) end
+end
+
+local names = {}
+for name in pairs(consumers) do names[#names + 1] = name end
+for _, name in ipairs(names) do
+  local f = consumers[name]
+  local gone, still = dead(name)
   if name == '_suspect' then
-    suspects = suspects + pending
-  elseif name ~= '_delayed' and base(name) ~= me and (name == '_returned' or not alive(name)) then
-    if pending > 0 and left > 0 then
-      for _, x in ipairs(redis.call('XPENDING', L, G, '-', '+', left, name)) do
-        take(x[1], name, x[4])
-        left = left - 1
-      end
-    elseif pending == 0 and name ~= '_returned' then
-      redis.call('XGROUP', 'DELCONSUMER', L, G, name)
-      redis.call('ZREM', KEYS[2], base(name))
+    suspects = suspects + f['pending']
+  elseif gone and f['pending'] > 0 and left > 0 then
+    for _, x in ipairs(redis.call('XPENDING', L, G, 'IDLE', still, '-', '+', left, name)) do
+      take(x[1], name, x[4])
+      left = left - 1
     end
+  elseif gone and f['pending'] == 0 and name ~= '_returned' and f['idle'] >= still then
+    forget(name)
   end
 end
 out[1], out[2] = suspects, died

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import random
 import time
+import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from typing import Any, TypeVar
 
@@ -16,6 +17,7 @@ from fetchbox.jobs.jobs_pb2 import DeadLetterTask, DownloadTask, JobLog, JobStat
 from kernel import ids, keys
 from kernel.clock import SystemClock
 from kernel.config import defaults
+from kernel.lanes.retry import RetryRule
 from kernel.lanes.stream import Claim, Failure, Settled, StreamLane, Success
 from kernel.ledger import JobRecord, Ledger
 from kernel.redis import RedisClients
@@ -74,7 +76,7 @@ class Rig:
             SystemClock(),
             random.Random(1),
             lambda _: self.finalizing,
-            lambda _: self.retries,
+            self._rule,
         )
         await made.start()
         self.lanes.append(made)
@@ -127,10 +129,56 @@ class Rig:
         """The lease of a worker is over."""
         for stream in self.streams:
             await self.redis.zrem(keys.lease(stream), worker)
+        await self.redis.zadd(keys.lease(keys.QUEUE), {worker: 0})
+
+    def _rule(self, claim: Claim) -> RetryRule:
+        assert claim.job_id
+        return RetryRule(self.retries, 0.001, 0.02)
+
+    # Tasks of seed 004.
+
+    async def recorded(self, task: str = "chat", payload: str = "{}", **more: str) -> str:
+        """The record and first event of a queued job, as seed 004 has them; nothing expires."""
+        job_id = str(uuid.uuid4())
+        record = {"job_id": job_id, "task": task, "payload": payload, "status": "queued", "created_ts": "1000"}
+        record |= {"updated_ts": "1000", "ttl_s": "60", "result": "", "error": ""} | more
+        await self.redis.hset(keys.job(job_id), mapping=record)
+        event = {"type": "queued", "ts": "1000", "step": "gateway.enqueue", "data": "{}"}
+        await self.redis.xadd(keys.job_events(job_id), event)
+        return job_id
+
+    async def foreign(self, task: str = "chat", payload: str = "{}", **more: str) -> str:
+        """A job as a gateway writes it that knows seed 004 and nothing of ours."""
+        job_id = await self.recorded(task, payload, **more)
+        for name in (keys.job(job_id), keys.job_events(job_id)):
+            await self.redis.expire(name, 60)
+        await self.enqueue(job_id, task, payload)
+        return job_id
+
+    async def create(self, task: str = "chat", payload: str = "{}") -> str:
+        """A job as ours are: with a record that does not expire, and counted."""
+        job_id = await self.recorded(task, payload)
+        await self.redis.hincrby(keys.open_tasks(), task, 1)
+        await self.enqueue(job_id, task, payload, ledger="1")
+        return job_id
+
+    async def enqueue(self, job_id: str, task: str = "chat", payload: str = "{}", **more: str) -> str:
+        """An entry of the queue; its id."""
+        entry = {"job_id": job_id, "task": task, "payload": payload} | more
+        return (await self.redis.xadd(keys.QUEUE, entry)).decode()
+
+    async def record(self, job_id: str) -> dict[str, str]:
+        """The hash of a job."""
+        found = await self.redis.hgetall(keys.job(job_id))
+        return {name.decode(): value.decode() for name, value in found.items()}
+
+    async def told(self, job_id: str) -> list[tuple[str, str]]:
+        """Type and data of a job's events."""
+        return [(event.type, event.data.decode()) for event in await self.ledger.events(job_id)]
 
     async def pending(self) -> int:
         """Entries that are not acknowledged."""
-        found = [await self.redis.xpending(stream, keys.GROUP_WORKERS) for stream in self.streams]
+        found = [await self.redis.xpending(stream, keys.GROUP_WORKERS) for stream in (*self.streams, keys.QUEUE)]
         return sum(one["pending"] for one in found)
 
     async def settled(self) -> None:

@@ -1,0 +1,66 @@
+"""Starts attempts at tasks of seed 004, one script a task: state and event are there before any work."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fetchbox.config.v1 import config_pb2
+from fetchbox.jobs.jobs_pb2 import QueuedTask
+from kernel import keys, scripts
+from kernel.lanes.calls import JobCall
+from kernel.lanes.entry import Entry, token
+from kernel.lanes.publications import Flush
+from kernel.lanes.task_outcomes import TaskOutcomes
+from kernel.lanes.types import Claim
+from kernel.pipe import Command
+
+
+class TaskStarter:
+    """The start of one task, as commands and replies of a batch."""
+
+    def __init__(self, config: config_pb2.Config, worker: str, outcomes: TaskOutcomes) -> None:
+        self._outcomes = outcomes
+        self._default_ttl = config.tasks.job_ttl_s
+        self._call = JobCall(scripts.TASK_START, task_keys, (worker, "worker.claim"))
+
+    def command(self, entry: Entry) -> Command:
+        """The call of `task_start`."""
+        task = _task(entry)
+        again, entry.tried = entry.tried, True
+        args = (entry.deliveries, token(entry), entry.attempts + 1, int(again))
+        return self._call.pack(task.job_id, args)
+
+    def started(self, flush: Flush, entry: Entry, reply: Any, epoch: int) -> Claim | None:
+        """The claim; None where the job has ended, or where its record is gone and it was ours."""
+        task = _task(entry)
+        granted, _, created, ttl, tenant, trace_id, revision, *rest = reply
+        task.tenant, task.trace_id = tenant.decode(), trace_id.decode()
+        task.ttl_s = ttl if ttl > 0 else self._default_ttl
+        if granted == 0:
+            status, error = rest
+            self._outcomes.again(flush, task, status.decode(), reply[1], created, revision, error)
+            self._outcomes.forget(flush, entry)
+            return None
+        return Claim(
+            entry.partition,
+            entry.id,
+            entry.payload,
+            task,
+            granted,
+            entry.attempts,
+            entry.crashes,
+            entry.traceparent,
+            epoch,
+            entry.solo,
+            entry.ledgered,
+        )
+
+
+def task_keys(job_id: str) -> list[str]:
+    """The keys of the scripts that move a task job."""
+    return [keys.job(job_id), keys.job_events(job_id)]
+
+
+def _task(entry: Entry) -> QueuedTask:
+    assert isinstance(entry.work, QueuedTask)  # noqa: S101 - only decoded entries are started
+    return entry.work

@@ -1,0 +1,36 @@
+#!lua flags=allow-oom
+-- task_settle: records the outcome of an attempt, and ends the job unless another attempt follows
+-- KEYS job, events
+-- ARGV token, step, outcome, value, data, ttl_s
+-- returns {verdict, status, updated ms, created ms, revision, error}; {'gone'} where there is no record any more
+-- An outcome is o (done; value is the result) | f (failed for good; value is the error) | r (another attempt follows).
+-- Data is that of the event; ttl_s is for a record that names none. A verdict is n (recorded now) | r (told) |
+-- s (this attempt was recorded before) | x (fenced: a later attempt owns the job) | c (the job has ended without it).
+local J, E = KEYS[1], KEYS[2]
+local h = redis.call('HMGET', J, 'status', 'fence', 'ttl_s', 'created_ts', 'updated_ts', 'rev', 'error', 'retried')
+local status = h[1]
+if not status then return {'gone'} end
+local updated, created, rev = tonumber(h[5]) or 0, tonumber(h[4]) or 0, tonumber(h[6] or 1)
+if (h[2] or '1') ~= ARGV[1] then return {'x', status, updated, created, rev, ''} end
+if status ~= 'running' then
+  local verdict = (status == 'done' or status == 'error') and 's' or 'c'
+  return {verdict, status, updated, created, rev, h[7] or ''}
+end
+local t = redis.call('TIME')
+local now = string.format('%d', t[1] * 1000 + math.floor(t[2] / 1000))
+if ARGV[3] == 'r' then
+  if h[8] ~= ARGV[1] then
+    redis.call('HSET', J, 'updated_ts', now, 'retried', ARGV[1])
+    redis.call('XADD', E, '*', 'type', 'retry', 'ts', now, 'step', ARGV[2], 'data', ARGV[5])
+  end
+  return {'r', status, tonumber(now), created, rev, ''}
+end
+local done = ARGV[3] == 'o'
+status, rev = done and 'done' or 'error', rev + 1
+redis.call('HSET', J, 'status', status, done and 'result' or 'error', ARGV[4], 'updated_ts', now, 'rev', rev)
+redis.call('XADD', E, '*', 'type', status, 'ts', now, 'step', ARGV[2], 'data', ARGV[5])
+local ttl = tonumber(h[3]) or 0
+if ttl <= 0 then ttl = ARGV[6] end
+redis.call('EXPIRE', J, ttl)
+redis.call('EXPIRE', E, ttl)
+return {'n', status, tonumber(now), created, rev, done and '' or ARGV[4]}
