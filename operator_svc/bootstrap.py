@@ -11,6 +11,7 @@ from kernel.dead_letters import DeadLetters
 from kernel.grpc_server import GrpcServer
 from kernel.keys import GROUP_OPERATORS
 from kernel.ledger import JobEvent, Ledger
+from kernel.ledger.expiry import Expiry
 from kernel.log.backlog import Backlogs
 from kernel.log.housekeeping import StreamKeeper
 from kernel.log.lines import LogTail
@@ -23,6 +24,7 @@ from operator_svc.announcements import Announcer
 from operator_svc.consumer import Consumer
 from operator_svc.dead_letters import DeadLetterOffice
 from operator_svc.events import JobWatches
+from operator_svc.expirer import Expirer
 from operator_svc.feed import Feed, News, Read
 from operator_svc.health import Check, Health
 from operator_svc.logs import JobLogs
@@ -35,6 +37,8 @@ from operator_svc.service import OperatorService
 NAME = pb.DESCRIPTOR.services_by_name["OperatorService"].full_name
 _BLOCK_MS = 250
 """How long one shared read blocks: a new watcher's job is read with the next one."""
+_EXPIRE_SECONDS = 5.0
+"""How long an expired job may still be named by an index, in which every reader skips it."""
 
 
 async def build(config: Config, resources: Resources) -> Service:
@@ -57,6 +61,7 @@ async def build(config: Config, resources: Resources) -> Service:
         Consumer("operator-mirror", topics.status.group(GROUP_OPERATORS, consumer), Mirror(ledger).apply, clock),
         Consumer("operator-log-tail", topics.logs.group(GROUP_OPERATORS, consumer), tail.count, clock),
         Periodic("operator-pruner", every, pruner.run, clock),
+        Periodic("operator-expirer", _EXPIRE_SECONDS, Expirer(Expiry(redis, config)).run, clock),
         Periodic("operator-streams", every, StreamKeeper(redis, config).run, clock),
         GrpcServer(
             "operator-grpc",

@@ -2,10 +2,12 @@
 
 The records of our own jobs are moved by the scripts that settle their tasks; the ledger knows them and ignores what
 is said about them here. A direct producer's job gets a record from its first status, and follows later ones as long
-as their revision rises. So entries may come twice and in any order.
+as their revision rises. So entries may come twice and in any order. A task job's record expires by itself, so its
+status may come when there is none: it makes none, since a job that is over must not come back.
 """
 
 from fetchbox.jobs.jobs_pb2 import JobStatus
+from kernel.config import TASKS
 from kernel.ids import is_key_safe
 from kernel.ledger import Ledger
 from kernel.log.offsets import SEQ_BITS, parse_id
@@ -28,7 +30,15 @@ class Mirror:
         if not is_key_safe(status.job_id):
             metrics.MIRRORED.labels("refused").inc()
             return
+        if _is_task(status):
+            metrics.MIRRORED.labels("ignored").inc()
+            return
         if not status.log_offset:
             status.log_offset = max(0, parse_id(received.id)[0] - _EARLIER_MS) << SEQ_BITS
         changed = await self._ledger.mirror(status)
         metrics.MIRRORED.labels("applied" if changed else "ignored").inc()
+
+
+def _is_task(status: JobStatus) -> bool:
+    """Whether it tells of a task of seed 004: ours always count revisions, and have no resources."""
+    return status.job_type in TASKS and status.revision > 0 and not status.resources_total and not status.manifest_key

@@ -11,7 +11,7 @@ from kernel.redis import RedisClients
 
 
 async def partitions(backlogs: Backlogs) -> ListStreamsResponse:
-    """Length and backlog of every partition, by stream."""
+    """Length and backlog of every partition, by stream, and of the task queue."""
     return ListStreamsResponse(
         partitions=[
             StreamPartition(

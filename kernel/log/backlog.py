@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from fetchbox.config.v1 import config_pb2
@@ -13,12 +13,20 @@ from kernel.redis import RedisClients
 
 _COUNT_CHUNK = 1000
 _COUNT_LIMIT = 10_000
-_GROUPS = {keys.TASKS: keys.GROUP_WORKERS, keys.STATUS: keys.GROUP_OPERATORS, keys.LOGS: keys.GROUP_OPERATORS}
+_GROUPS = {
+    keys.TASKS: keys.GROUP_WORKERS,
+    keys.STATUS: keys.GROUP_OPERATORS,
+    keys.LOGS: keys.GROUP_OPERATORS,
+    keys.QUEUE: keys.GROUP_WORKERS,
+}
+_ASIDE = "_"
+"""What the names of consumers begin with that are nobody: entries wait under them."""
+_DELAYED = "_delayed"
 
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """One partition. `provisioned` is False where the stream or its group does not exist."""
+    """One partition, or the task queue. `provisioned` is False where the stream or its group does not exist."""
 
     topic: str
     partition: int
@@ -38,7 +46,7 @@ class _Group:
 
 
 class Backlogs:
-    """Reads the backlog of all partitions of all topics. Raises `UNAVAILABLE` where Redis does not answer."""
+    """Reads the backlog of every partition and of the task queue. Raises `UNAVAILABLE` where Redis does not answer."""
 
     def __init__(self, clients: RedisClients, config: config_pb2.Config) -> None:
         self._clients = clients
@@ -51,16 +59,29 @@ class Backlogs:
         }
 
     async def read(self) -> list[Backlog]:
-        """Every partition, by topic."""
+        """Every partition, by topic; the task queue last."""
         now = await self._clients.now_ms()
-        return [
-            await self._one(topic, partition, now)
+        partitions = [
+            await self._one(topic, partition, keys.stream(topic, partition), now)
             for topic, partitions in self._shapes.items()
             for partition in range(partitions)
         ]
+        return [*partitions, await self._queue(now)]
 
-    async def _one(self, topic: str, partition: int, now: int) -> Backlog:
-        stream = keys.stream(topic, partition)
+    async def _queue(self, now: int) -> Backlog:
+        """The task queue: pending is what a worker has; what lies with nobody waits, or is delayed."""
+        whole = await self._one(keys.QUEUE, 0, keys.QUEUE, now)
+        if not whole.pending:
+            return replace(whole, delayed=0)
+        summary = await self._clients.commands.xpending(keys.QUEUE, keys.GROUP_WORKERS)
+        held = {_text(consumer["name"]): int(consumer["pending"]) for consumer in summary["consumers"]}
+        aside = sum(count for name, count in held.items() if name.startswith(_ASIDE))
+        delayed = held.get(_DELAYED, 0)
+        return replace(
+            whole, pending=sum(held.values()) - aside, waiting=whole.waiting + aside - delayed, delayed=delayed
+        )
+
+    async def _one(self, topic: str, partition: int, stream: str, now: int) -> Backlog:
         name = _GROUPS.get(topic, "")
         pipe = self._clients.commands.pipeline(transaction=False)
         pipe.xlen(stream)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 
 from fetchbox.config.v1 import config_pb2
 from kernel import keys
@@ -10,7 +11,7 @@ from kernel.log.backlog import Backlog, Backlogs
 from kernel.log.epochs import Epochs
 from kernel.log.offsets import parse_id
 from kernel.log.redis import RedisLog
-from kernel.log.retention import StreamRetention
+from kernel.log.retention import StreamRetention, stream_bytes
 from kernel.log.shapes import shapes
 from kernel.redis import RedisClients
 from kernel.telemetry import metrics
@@ -20,7 +21,10 @@ _log = get_logger("log")
 
 
 class StreamKeeper:
-    """The work of a periodic duty. Several processes may do it at once."""
+    """The work of a periodic duty. Several processes may do it at once.
+
+    The task queue is only measured: its entries go with their settlement, and nothing else may remove one.
+    """
 
     def __init__(self, clients: RedisClients, config: config_pb2.Config) -> None:
         self._clients = clients
@@ -39,20 +43,25 @@ class StreamKeeper:
         await self.sample()
 
     async def sample(self) -> None:
-        """Sets the gauges of every topic."""
+        """Sets the gauges of every topic and of the task queue."""
         by_topic: dict[str, list[Backlog]] = defaultdict(list)
         for part in await self._backlogs.read():
             by_topic[part.topic].append(part)
-        now = await self._clients.now_ms()
         for shape in self._shapes:
-            parts = by_topic[shape.topic]
-            metrics.STREAM_LENGTH.labels(topic=shape.topic).set(sum(part.length for part in parts))
-            firsts = [await self._log.first(stream) for stream in shape.streams()]
-            oldest = min((parse_id(first)[0] for first in firsts if first is not None), default=now)
-            metrics.STREAM_OLDEST_AGE.labels(topic=shape.topic).set(max(0, now - oldest) / 1000)
-            for group in shape.groups:
-                metrics.GROUP_LAG.labels(topic=shape.topic, group=group).set(sum(part.waiting for part in parts))
-                metrics.GROUP_PENDING.labels(topic=shape.topic, group=group).set(sum(part.pending for part in parts))
-        tasks = by_topic[keys.TASKS]
+            await self._show(by_topic[shape.topic], shape.streams(), shape.groups)
+        queue = by_topic[keys.QUEUE]
+        await self._show(queue, [keys.QUEUE], (keys.GROUP_WORKERS,))
+        metrics.STREAM_BYTES.labels(topic=keys.QUEUE).set(await stream_bytes(self._clients, keys.QUEUE))
+        tasks = [*by_topic[keys.TASKS], *queue]
         metrics.DELAYED.set(sum(part.delayed for part in tasks))
         metrics.QUEUE_OLDEST_AGE.set(max((part.oldest_age_ms for part in tasks), default=0) / 1000)
+
+    async def _show(self, parts: Sequence[Backlog], streams: Sequence[str], groups: Sequence[str]) -> None:
+        topic, now = parts[0].topic, await self._clients.now_ms()
+        metrics.STREAM_LENGTH.labels(topic=topic).set(sum(part.length for part in parts))
+        firsts = [await self._log.first(stream) for stream in streams]
+        oldest = min((parse_id(first)[0] for first in firsts if first is not None), default=now)
+        metrics.STREAM_OLDEST_AGE.labels(topic=topic).set(max(0, now - oldest) / 1000)
+        for group in groups:
+            metrics.GROUP_LAG.labels(topic=topic, group=group).set(sum(part.waiting for part in parts))
+            metrics.GROUP_PENDING.labels(topic=topic, group=group).set(sum(part.pending for part in parts))

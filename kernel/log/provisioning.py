@@ -31,6 +31,7 @@ async def provision(clients: RedisClients, config: config_pb2.Config) -> None:
         await _record_retention(clients, shape)
         for stream in shape.streams():
             await _create(clients, stream, shape)
+    await create_group(clients, keys.QUEUE, keys.GROUP_WORKERS)
 
 
 async def check(clients: RedisClients, config: config_pb2.Config) -> list[str]:

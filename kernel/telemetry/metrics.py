@@ -81,6 +81,7 @@ CLOCK_BEHIND = _gauge("redis_clock_behind_seconds", "How far the clock of Redis 
 # Operator.
 MIRRORED = _counter("statuses_mirrored", "JobStatus entries that the mirror read, by outcome.", "outcome")
 JOBS_PRUNED = _counter("jobs_pruned", "Job records that retention removed.")
+JOBS_EXPIRED = _counter("jobs_expired", "Task jobs that were forgotten after their record had expired.")
 REPLAYS = _counter("replays", "Dead letters that were asked to run again, by outcome.", "outcome")
 JOB_LOG_LINES = _counter("job_log_lines", "Lines of the logs of jobs, by level.", "level")
 LEDGER_JOBS = _gauge("ledger_jobs", "Job records that are kept.")
