@@ -1,0 +1,35 @@
+"""The expirer: task jobs leave the listings soon after their records have expired (seed 004, TTL).
+
+Redis removes the records by itself; this duty takes their names out of the indexes, batch by batch until nothing is
+due. A pass is bounded, so that a day's backlog is worked off over some passes and each of them tells what it did.
+"""
+
+from kernel.ledger.expiry import Expiry
+from kernel.telemetry import metrics
+from kernel.telemetry.logs import get_logger
+
+_log = get_logger("operator.expirer")
+
+BATCH = 500
+MAX_BATCHES = 200
+"""Up to 100,000 jobs a pass."""
+
+
+class Expirer:
+    """One pass after another; each is harmless beside that of another process."""
+
+    def __init__(self, expiry: Expiry) -> None:
+        self._expiry = expiry
+
+    async def run(self) -> int:
+        """One pass; how many jobs were forgotten."""
+        forgotten = 0
+        for _ in range(MAX_BATCHES):
+            looked, gone = await self._expiry.sweep(BATCH)
+            forgotten += gone
+            if looked < BATCH:
+                break
+        if forgotten:
+            metrics.JOBS_EXPIRED.inc(forgotten)
+            _log.info("jobs_expired", count=forgotten)
+        return forgotten
