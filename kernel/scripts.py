@@ -90,7 +90,7 @@ TASK_SETTLE = Script("task_settle", ("job", "events"), ("token", "step", "outcom
 TASK_REPLAY = Script("task_replay", ("job", "events"), ("expected_replay", "max_replays", "step"), ("field", "value"))
 FINAL_BEGIN = Script("final_begin", ("job",), ("worker", "lease_ms"))
 FINAL_END = Script("final_end", (*_JOB, "results"), ("worker", "generation", "step", "results_key", "error"))
-CANCEL = Script("cancel", ("job", "events"), ("step", "error"))
+CANCEL = Script("cancel", ("job", "events"), ("step", "error", "ttl_s"))
 REPLAY = Script("replay", _JOB, ("resource_id", "index", "expected_replay", "max_replays", "step", "resource_json"))
 MIRROR = Script(
     "mirror",

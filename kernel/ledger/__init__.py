@@ -13,9 +13,10 @@ from kernel.ledger.mirroring import Mirroring
 from kernel.ledger.record import JobRecord, job_state, job_status, operator_status
 from kernel.ledger.records import Records
 from kernel.ledger.steering import Steering
+from kernel.ledger.tasks import TaskRecord, TaskRecords
 
-__all__ = ["FinalHold", "JobEvent", "JobRecord", "Ledger", "job_state", "job_status", "operator_status"]
+__all__ = ["FinalHold", "JobEvent", "JobRecord", "Ledger", "TaskRecord", "job_state", "job_status", "operator_status"]
 
 
-class Ledger(Intake, Finals, Records, Timeline, Steering, Mirroring):
+class Ledger(Intake, Finals, Records, Timeline, Steering, Mirroring, TaskRecords):
     """Everything that may be done with job records. Every method raises `UNAVAILABLE` while Redis is down."""

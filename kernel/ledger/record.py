@@ -34,7 +34,7 @@ FETCH = "fetch"
 FIELDS = (
     b"job_id", b"job_type", b"tenant", b"task", b"status", b"created_ts", b"updated_ts", b"resource_total",
     b"resource_completed", b"resource_failed", b"manifest_key", b"results", b"log_offset", b"error", b"trace_id",
-    b"rev", b"direct",
+    b"rev", b"direct", b"ttl_s",
 )  # fmt: skip
 """What `from_hash` reads. A task's payload and result are not among it: a listing must not carry them about."""
 
@@ -58,6 +58,8 @@ class JobRecord:
     results_key: str = ""
     log_offset: int = 0
     """The offset just before the job's first log entry."""
+    error: bytes = b""
+    """Why it failed as the record says it: JSON, or whatever another's worker wrote; empty for nothing."""
     error_code: str = ""
     error_message: str = ""
     trace_id: str = ""
@@ -65,6 +67,8 @@ class JobRecord:
     """Rises with every change of status or counts."""
     direct: bool = False
     """A direct producer's job: ingest never saw it."""
+    ttl_s: int = 0
+    """How long a task's record is kept after its end, in seconds; 0 for the job of a manifest."""
 
 
 def log_offset(created_ms: int) -> int:
@@ -108,7 +112,7 @@ def from_hash(values: Mapping[bytes, bytes], bucket: str) -> JobRecord:
     """The record of a hash."""
 
     def text(name: bytes) -> str:
-        return values.get(name, b"").decode()
+        return values.get(name, b"").decode(errors="replace")
 
     def number(name: bytes, default: int = 0) -> int:
         value = values.get(name, b"")
@@ -118,7 +122,8 @@ def from_hash(values: Mapping[bytes, bytes], bucket: str) -> JobRecord:
     job_type = text(b"job_type") or (task if task != FETCH else "")
     # Only ingest leaves out what can be derived.
     derived = task == FETCH and b"direct" not in values
-    code, message = error_of(values.get(b"error", b""))
+    error = values.get(b"error", b"")
+    code, message = error_of(error)
     results = text(b"results")
     created = number(b"created_ts")
     return JobRecord(
@@ -135,11 +140,13 @@ def from_hash(values: Mapping[bytes, bytes], bucket: str) -> JobRecord:
         manifest_key=text(b"manifest_key") or (manifest_key(bucket, job_type, job_id) if derived else ""),
         results_key=results_key(bucket, job_type, job_id) if results == _DEFAULT_RESULTS else results,
         log_offset=number(b"log_offset") or log_offset(created),
+        error=error,
         error_code=code,
         error_message=message,
         trace_id=text(b"trace_id"),
         revision=number(b"rev", 1),
         direct=b"direct" in values,
+        ttl_s=number(b"ttl_s"),
     )
 
 

@@ -8,7 +8,7 @@ from fetchbox.jobs.jobs_pb2 import QueuedTask
 from kernel import keys, scripts
 from kernel.errors import not_found
 from kernel.ledger.base import Base, job_keys
-from kernel.ledger.record import error_json
+from kernel.ledger.record import FETCH, error_json
 
 
 class Steering(Base):
@@ -17,19 +17,22 @@ class Steering(Base):
     async def cancel(self, job_id: str, by: str) -> tuple[bool, str]:
         """Cancels: whether this call changed anything, and the status that stands. `by`: who, for the event.
 
-        A worker's finalizer then writes down what became of each resource.
+        A worker's finalizer then writes down what became of each resource of a manifest. The record of a task is kept
+        for its `ttl_s` from now on.
         """
-        changed, status, at = await self._clients.call(
+        changed, status, at, task = await self._clients.call(
             scripts.CANCEL,
             [keys.job(job_id), keys.job_events(job_id)],
-            [by, error_json("SYSTEM_CANCELED", "the job was canceled")],
+            [by, error_json("SYSTEM_CANCELED", "the job was canceled"), self._config.tasks.job_ttl_s],
         )
         if status == b"gone":
             raise not_found(f"there is no job {job_id}")
-        if status == b"canceled":
-            await self._ended(job_id, at)
-        if changed:
-            await self._clients.call(scripts.INDEX, [keys.finals(self._lane_of(job_id))], ["CH", at, job_id])
+        # The record of a task expires by itself, and no finalization follows its end.
+        if task == FETCH.encode():
+            if status == b"canceled":
+                await self._ended(job_id, at)
+            if changed:
+                await self._clients.call(scripts.INDEX, [keys.finals(self._lane_of(job_id))], ["CH", at, job_id])
         return bool(changed), status.decode()
 
     async def replay(

@@ -1,13 +1,23 @@
 #!lua flags=allow-oom
--- cancel: ends a job that has not ended
+-- cancel: ends a job that has not ended; the clock of a task's record begins to run
 -- KEYS job, events
--- ARGV step, error
--- returns {1, 'canceled', updated ms} | {0, status that stands, updated ms}; status `gone`: no record
-local h = redis.call('HMGET', KEYS[1], 'status', 'rev', 'updated_ts')
-if not h[1] then return {0, 'gone', 0} end
-if h[1] ~= 'queued' and h[1] ~= 'running' then return {0, h[1], tonumber(h[3])} end
+-- ARGV step, error, ttl_s
+-- returns {1, 'canceled', updated ms, task} | {0, status that stands, updated ms, task}; status `gone`: no record
+-- Ttl_s is for a task's record that names none. The job of a manifest (task `fetch`) is kept until it is pruned.
+local h = redis.call('HMGET', KEYS[1], 'status', 'rev', 'updated_ts', 'task', 'ttl_s')
+if not h[1] then return {0, 'gone', 0, ''} end
+local task = h[4] or 'fetch'
+if h[1] ~= 'queued' and h[1] ~= 'running' then return {0, h[1], tonumber(h[3]) or 0, task} end
 local t = redis.call('TIME')
 local now = string.format('%d', t[1] * 1000 + math.floor(t[2] / 1000))
-redis.call('HSET', KEYS[1], 'status', 'canceled', 'updated_ts', now, 'error', ARGV[2], 'fin', '', 'rev', tonumber(h[2] or 1) + 1)
+redis.call('HSET', KEYS[1], 'status', 'canceled', 'updated_ts', now, 'error', ARGV[2], 'rev', tonumber(h[2] or 1) + 1)
 redis.call('XADD', KEYS[2], '*', 'type', 'canceled', 'ts', now, 'step', ARGV[1], 'data', '{}')
-return {1, 'canceled', tonumber(now)}
+if task == 'fetch' then
+  redis.call('HSET', KEYS[1], 'fin', '')
+else
+  local ttl = tonumber(h[5]) or 0
+  if ttl <= 0 then ttl = ARGV[3] end
+  redis.call('EXPIRE', KEYS[1], ttl)
+  redis.call('EXPIRE', KEYS[2], ttl)
+end
+return {1, 'canceled', tonumber(now), task}

@@ -1,0 +1,237 @@
+"""The coalescer of task jobs: creations gather while a reply is awaited, and leave together as soon as it came.
+
+Each cycle is one pipeline of two generations: the records, index entries and queue entries of the jobs that were
+admitted in the cycle before, and the admission of those that have gathered since. So the order (admission, record,
+queue entry) holds for every job, and a crash anywhere leaves it in the outbox, where the sweep finds it. There is no
+timer: a single creation takes two round trips, and so do five hundred.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fetchbox.config.v1 import config_pb2
+from kernel import keys, scripts
+from kernel.config import seconds, task
+from kernel.errors import unavailable
+from kernel.lanes.link import Link, command, is_error
+from kernel.pipe import Command, PipeLost
+from kernel.redis import RedisClients
+from kernel.tasks import ended
+from kernel.telemetry.logs import get_logger
+
+ENQUEUED_BY = "gateway.enqueue"
+"""The step of a job's first event (seed 004)."""
+QUEUE_KEYS = [keys.QUEUE, keys.outbox(keys.QUEUE), keys.open_tasks()]
+_MOST = 512
+_MOST_BYTES = 4 << 20
+"""Jobs, and bytes of their payloads, in one generation, so that no script holds Redis for long."""
+_SCRIPTS = (scripts.TASK_ADMIT, scripts.TASK_ACCEPT, scripts.TASK_PUBLISH, scripts.INDEX)
+_log = get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class NewTask:
+    """A task job that is to be."""
+
+    job_id: str
+    task: str
+    payload: bytes
+    """JSON, kept byte for byte."""
+    ttl_s: int
+    tenant: str = ""
+    trace_id: str = ""
+    traceparent: str = ""
+
+
+@dataclass
+class FullError(Exception):
+    """There is no room: `count` jobs wait or run, of the task alone where `of_task`; the oldest for `oldest_ms`."""
+
+    count: int
+    of_task: bool
+    oldest_ms: int
+
+
+@dataclass(slots=True, eq=False)
+class _Item:
+    """One creation on its way."""
+
+    new: NewTask
+    future: asyncio.Future[int]
+    tries: int = 0
+    admitted_ms: int = 0
+
+    def done(self, created_ms: int) -> None:
+        if not self.future.done():
+            self.future.set_result(created_ms)
+
+    def fail(self, error: Exception) -> None:
+        if not self.future.done():
+            self.future.set_exception(error)
+
+
+class Admission:
+    """Creates task jobs, a pipeline after the other."""
+
+    def __init__(self, clients: RedisClients, config: config_pb2.Config) -> None:
+        self._config = config
+        self._tries = config.redis.max_retries
+        self._link = Link(clients, "fetchbox-tasks", _SCRIPTS, seconds(config.redis.read_timeout))
+        self._gathered: list[_Item] = []
+        self._admitted: list[_Item] = []
+        self._wake = asyncio.Event()
+        self._loop: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Begins to work."""
+        self._loop = asyncio.create_task(self._run(), name="task-admission")
+
+    async def stop(self) -> None:
+        """Ends at once; who still waits is told that the outcome is open. Safe twice."""
+        loop, self._loop = self._loop, None
+        await ended(loop)
+        self._link.close()
+        for item in (*self._gathered, *self._admitted):
+            item.fail(unavailable("The service stops."))
+        self._gathered, self._admitted = [], []
+
+    async def create(self, new: NewTask) -> int:
+        """Creates a job; when it was created, in ms by the clock of Redis.
+
+        `FullError` where there is no room; `UNAVAILABLE` leaves the outcome open.
+        """
+        return await self._taken(_Item(new, asyncio.get_running_loop().create_future()), self._gathered)
+
+    async def finish(self, new: NewTask, created_ms: int) -> int:
+        """Does what may be missing of a job whose record exists, since `created_ms`, which is the answer."""
+        item = _Item(new, asyncio.get_running_loop().create_future(), admitted_ms=created_ms)
+        return await self._taken(item, self._admitted)
+
+    async def _taken(self, item: _Item, waiting: list[_Item]) -> int:
+        waiting.append(item)
+        self._wake.set()
+        return await item.future
+
+    async def _run(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._gathered or self._admitted:
+                await self._cycle()
+
+    async def _cycle(self) -> None:
+        following, self._admitted = _split(self._admitted)
+        # After a loss those that are admitted go alone: a full memory refuses admissions, and them it must not hold up.
+        lost = any(item.tries for item in following)
+        asking, self._gathered = ([], self._gathered) if lost else _split(self._gathered)
+        commands = [*self._followed(following), *self._asked(asking)]
+        try:
+            replies = await self._link.run(commands)
+        except PipeLost as error:
+            self._again(following, self._admitted, error)
+            self._again(asking, self._gathered, error)
+        except asyncio.CancelledError:
+            self._admitted[:0] = following
+            self._gathered[:0] = asking
+            raise
+        except Exception as error:  # noqa: BLE001 - a fault of ours is shown to those whom it hit, and the others go on
+            _log.exception("task_admission_broken", error)
+            for item in (*following, *asking):
+                item.fail(error)
+        else:
+            if following:
+                self._finish(following, replies)
+            if asking:
+                self._decide(asking, replies[-1])
+
+    def _followed(self, items: Sequence[_Item]) -> list[Command]:
+        """Record and first event of each job, then the indexes, then the queue: what is on it is whole."""
+        if not items:
+            return []
+        listed: list[Any] = ["NX"]
+        expiring: list[Any] = ["NX"]
+        entries: list[Any] = []
+        commands: list[Command] = []
+        for item in items:
+            new, at = item.new, item.admitted_ms
+            commands.append(_accept(new, at))
+            listed += (at, new.job_id)
+            expiring += (at + new.ttl_s * 1000, new.job_id)
+            entries += (new.task, new.job_id, new.payload, new.traceparent)
+        return [
+            *commands,
+            command(scripts.INDEX, [keys.job_index()], listed),
+            command(scripts.INDEX, [keys.expiring_index()], expiring),
+            command(scripts.TASK_PUBLISH, QUEUE_KEYS, entries),
+        ]
+
+    def _asked(self, items: Sequence[_Item]) -> list[Command]:
+        if not items:
+            return []
+        args: list[Any] = [self._config.tasks.max_backlog]
+        for item in items:
+            settings = task(self._config, item.new.task)
+            args += (item.new.task, item.new.job_id, settings.max_backlog if settings else 0)
+        return [command(scripts.TASK_ADMIT, QUEUE_KEYS, args)]
+
+    def _finish(self, items: Sequence[_Item], replies: Sequence[Any]) -> None:
+        published = replies[len(items) + 2]
+        for number, item in enumerate(items):
+            reply = replies[number]
+            if is_error(reply) or is_error(published):
+                item.fail(RuntimeError(str(reply if is_error(reply) else published)))
+            elif reply[0] == 1 and published[number] == 0:
+                # It is this call that made the record, so nobody can have published it: the sweep took the job for
+                # abandoned and dropped it from the outbox. It begins anew.
+                self._gathered.append(item)
+            else:
+                item.done(reply[1])
+
+    def _decide(self, items: Sequence[_Item], reply: Any) -> None:
+        if is_error(reply):
+            for item in items:
+                item.fail(RuntimeError(str(reply)))
+            return
+        now, oldest_ms = reply[0], reply[1]
+        for item, verdict in zip(items, reply[2:], strict=True):
+            if verdict == 0:
+                item.admitted_ms, item.tries = now, 0
+                self._admitted.append(item)
+            else:
+                item.fail(FullError(abs(verdict), verdict < 0, oldest_ms))
+
+    def _again(self, items: Sequence[_Item], waiting: list[_Item], error: PipeLost) -> None:
+        """Those that were lost with the connection come again, ahead of the others, until their tries are used up."""
+        kept = []
+        for item in items:
+            item.tries += 1
+            if item.tries > self._tries:
+                item.fail(unavailable(f"Redis does not answer: {error.message}"))
+            else:
+                kept.append(item)
+        waiting[:0] = kept
+
+
+def _split(items: list[_Item]) -> tuple[list[_Item], list[_Item]]:
+    """The next generation, and the rest."""
+    size = 0
+    for number, item in enumerate(items):
+        size += len(item.new.payload)
+        if number == _MOST or (number and size > _MOST_BYTES):
+            return items[:number], items[number:]
+    return items, []
+
+
+def _accept(new: NewTask, admitted_ms: int) -> Command:
+    fields: list[Any] = ["job_id", new.job_id, "task", new.task, "payload", new.payload, "ttl_s", new.ttl_s]
+    fields += ["result", "", "error", ""]
+    if new.tenant:
+        fields += ["tenant", new.tenant]
+    if new.trace_id:
+        fields += ["trace_id", new.trace_id]
+    names = [keys.job(new.job_id), keys.job_events(new.job_id)]
+    return command(scripts.TASK_ACCEPT, names, [ENQUEUED_BY, admitted_ms, *fields])

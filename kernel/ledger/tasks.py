@@ -1,0 +1,79 @@
+"""The record of one job as a whole: payload, result and error as JSON, whoever wrote them (seed 004, Job State)."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from kernel import keys
+from kernel.ledger.base import Base
+from kernel.ledger.record import FETCH, FIELDS, JobRecord, from_hash
+
+_TEXTS = (b"payload", b"result")
+
+
+@dataclass(frozen=True, slots=True)
+class TaskRecord:
+    """One job, its JSON fields as bytes of valid JSON; empty where there is none."""
+
+    record: JobRecord
+    payload: bytes = b""
+    """What was submitted, byte for byte. Another's text that is no JSON is `{"_raw": text}`; empty for a manifest's."""
+    result: bytes = b""
+    """What the handler returned; another's text that is no JSON is a JSON string."""
+    error: bytes = b""
+    """Why it failed; another's text that is no JSON is a JSON string."""
+
+
+class TaskRecords(Base):
+    """Reading whole records, one at a time: a payload or a result may be large."""
+
+    async def task(self, job_id: str) -> TaskRecord | None:
+        """The whole record; None where there is none (any more)."""
+        fields = (*FIELDS, *_TEXTS)
+        reply = await self._clients.commands.execute_command("HMGET", keys.job(job_id), *fields)
+        values = {name: value for name, value in zip(fields, reply, strict=True) if value is not None}
+        if not values:
+            return None
+        record = from_hash({b"job_id": job_id.encode(), **values}, self._config.object_store.bucket)
+        payload = b"" if record.task == FETCH else values.get(b"payload", b"")
+        return TaskRecord(
+            record,
+            payload=payload if not payload or is_json(payload) else _raw(payload),
+            result=json_value(values.get(b"result", b"")),
+            error=json_value(record.error),
+        )
+
+
+def json_value(text: bytes) -> bytes:
+    """The text if it is JSON or empty, else a JSON string with it."""
+    return text if not text or is_json(text) else orjson.dumps(text.decode(errors="replace"))
+
+
+def is_json(text: bytes) -> bool:
+    """Whether it is JSON (RFC 8259) in UTF-8."""
+    try:
+        orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return _is_unusual_json(text)
+    return True
+
+
+def _is_unusual_json(text: bytes) -> bool:
+    """JSON that orjson does not take: escapes of lone surrogates, and deeper nesting than it knows."""
+    try:
+        json.loads(text.decode(), parse_constant=_refuse, parse_int=float)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _refuse(name: str) -> Any:
+    raise ValueError(name)
+
+
+def _raw(text: bytes) -> bytes:
+    return orjson.dumps({"_raw": text.decode(errors="replace")})
