@@ -82,5 +82,9 @@ for _, name in ipairs(names) do
     forget(name)
   end
 end
+-- A worker that died before it read anything has a lease and no consumer.
+for _, name in ipairs(redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', now, 'LIMIT', 0, 100)) do
+  if not consumers[name] and not consumers[name .. '.solo'] then redis.call('ZREM', KEYS[2], name) end
+end
 out[1], out[2] = suspects, died
 return out

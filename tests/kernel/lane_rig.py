@@ -129,7 +129,15 @@ class Rig:
         """The lease of a worker is over."""
         for stream in self.streams:
             await self.redis.zrem(keys.lease(stream), worker)
-        await self.redis.zadd(keys.lease(keys.QUEUE), {worker: 0})
+        # In the queue a worker that has no lease at all is one of others; the reaper forgets ours in time.
+        held = [
+            await self.redis.xpending_range(keys.QUEUE, keys.GROUP_WORKERS, "-", "+", 1, name)
+            for name in (worker, f"{worker}.solo")
+        ]
+        if any(held):
+            await self.redis.zadd(keys.lease(keys.QUEUE), {worker: 0})
+        else:
+            await self.redis.zrem(keys.lease(keys.QUEUE), worker)
 
     def _rule(self, claim: Claim) -> RetryRule:
         assert claim.job_id
