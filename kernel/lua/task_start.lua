@@ -3,7 +3,8 @@
 -- KEYS job, events
 -- ARGV worker, step, delivery, token, attempt, again
 -- returns {token to run with, now ms, created ms, ttl_s, tenant, trace_id, revision} | {0, updated ms, created ms,
---   ttl_s, tenant, trace_id, revision, status, error} where the job has ended | {-1} where there is no record
+--   ttl_s, tenant, trace_id, revision, status, error} where the job has ended, or a replay has overtaken the entry |
+--   {-1} where there is no record
 -- again is 1 where the reply of the same call may have been lost: the attempt that it began goes on.
 local J, E = KEYS[1], KEYS[2]
 local h = redis.call('HMGET', J, 'status', 'fence', 'worker', 'delivery', 'created_ts', 'ttl_s', 'tenant', 'trace_id',
@@ -11,7 +12,8 @@ local h = redis.call('HMGET', J, 'status', 'fence', 'worker', 'delivery', 'creat
 local status = h[1]
 if not status then return {-1} end
 local rev, created, ttl = tonumber(h[9] or 1), tonumber(h[5]) or 0, tonumber(h[6]) or 0
-if status ~= 'queued' and status ~= 'running' then
+local overtaken = math.floor(tonumber(ARGV[4]) / 1048576) < math.floor(tonumber(h[2] or 0) / 1048576)
+if overtaken or status ~= 'queued' and status ~= 'running' then
   return {0, tonumber(h[10]) or 0, created, ttl, h[7] or '', h[8] or '', rev, status, h[11] or ''}
 end
 local t = redis.call('TIME')
