@@ -37,6 +37,11 @@ class Backlog:
     oldest_age_ms: int
     provisioned: bool
 
+    @property
+    def settled(self) -> int:
+        """Entries of the task queue that are acknowledged and still there: our workers leave none."""
+        return max(0, self.length - self.pending - self.waiting - self.delayed)
+
 
 @dataclass(frozen=True, slots=True)
 class _Group:
@@ -66,11 +71,11 @@ class Backlogs:
             for topic, partitions in self._shapes.items()
             for partition in range(partitions)
         ]
-        return [*partitions, await self._queue(now)]
+        return [*partitions, await self.queue()]
 
-    async def _queue(self, now: int) -> Backlog:
+    async def queue(self) -> Backlog:
         """The task queue: pending is what a worker has; what lies with nobody waits, or is delayed."""
-        whole = await self._one(keys.QUEUE, 0, keys.QUEUE, now)
+        whole = await self._one(keys.QUEUE, 0, keys.QUEUE, await self._clients.now_ms())
         if not whole.pending:
             return replace(whole, delayed=0)
         summary = await self._clients.commands.xpending(keys.QUEUE, keys.GROUP_WORKERS)
