@@ -1,0 +1,5 @@
+"""Handlers of tasks (seed 004): those that ship, and how those of one's own are found. `TaskHandlers` is the door."""
+
+from worker_svc.tasks.registry import TaskHandlers
+
+__all__ = ["TaskHandlers"]

@@ -1,0 +1,158 @@
+"""Asking an endpoint that the operator configured: one POST an attempt, and no redirect is ever followed.
+
+Its address is not guarded as those of fetches are: the operator chose it, often on the own machine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Mapping
+from typing import Final, cast
+
+import aiohttp
+from yarl import URL
+
+from kernel.clock import SystemClock
+from kernel.handlers import TaskError, TaskSettings
+from worker_svc.fetch.faults import was_reset
+from worker_svc.fetch.wire import FreshConnectionLostError, WireConnector, WireResponse
+from worker_svc.tasks.failures import TRANSPORT_ERRORS, connection, too_large, transport
+from worker_svc.tasks.refusal import Words, by_status, wait_asked
+
+_IDLE_SECONDS: Final = 15.0
+_LONGEST_REFUSAL: Final = 16_384
+_REFUSAL_SECONDS: Final = 5.0
+_END_SECONDS: Final = 0.02
+
+
+class Answer:
+    """An answer that is a success, as long as it lasts."""
+
+    def __init__(self, response: WireResponse) -> None:
+        self._response = response
+        self.status: int = response.status
+        self.content_type: str = response.content_type
+        """The media type, without parameters."""
+
+    async def read(self, patience: float | None = None) -> bytes | None:
+        """What has come, or comes next; empty at the end. None where nothing came within `patience` seconds."""
+        try:
+            async with asyncio.timeout(patience) as pause:
+                return await self._response.content.readany()
+        except TRANSPORT_ERRORS as error:
+            if pause.expired():
+                return None
+            raise transport(error) from error
+
+    async def document(self, limit: int, max_result_bytes: int) -> bytes:
+        """The whole body. TaskError `HANDLER_RESULT` as soon as it is longer than `limit`."""
+        body = bytearray()
+        while piece := await self.read():
+            body += piece
+            if len(body) > limit:
+                raise too_large(max_result_bytes)
+        if was_reset(self._response):
+            raise connection("the endpoint hung up within its answer")
+        return bytes(body)
+
+    async def end(self) -> None:
+        """To be called where no more is wanted: the end often comes next, and the connection can serve again."""
+        with contextlib.suppress(TaskError):
+            await self.read(_END_SECONDS)
+
+
+class Endpoint:
+    """Where a task's requests go. Leaving an answer, by cancellation too, closes a connection that still sends."""
+
+    def __init__(self, settings: TaskSettings, path: str = "") -> None:
+        """`path` is put after that of the configured URL. `ValueError` for a URL that cannot be asked."""
+        self.words = Words(settings)
+        self._url = _address(settings.endpoint, path)
+        self._headers = _headers(settings)
+        self._longest_wait = settings.max_retry_after
+        self._timeout = aiohttp.ClientTimeout(
+            total=None, sock_connect=settings.connect_timeout, sock_read=settings.read_timeout
+        )
+        # An endpoint that takes no request, or sends its head byte by byte, trips no other timeout.
+        self._head_seconds = settings.connect_timeout + settings.read_timeout
+        self._session: aiohttp.ClientSession | None = None
+        if self._url.user is not None and "authorization" in self._headers:
+            raise ValueError("its endpoint has user information beside an api_key or an Authorization header")
+
+    async def start(self) -> None:
+        """Makes the pool; needs the running loop, connects to nothing."""
+        self._session = aiohttp.ClientSession(
+            connector=WireConnector(limit=0, keepalive_timeout=_IDLE_SECONDS),
+            response_class=WireResponse,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            trust_env=False,
+            timeout=self._timeout,
+        )
+
+    async def close(self) -> None:
+        """Closes every connection; safe twice."""
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+    @contextlib.asynccontextmanager
+    async def post(self, body: bytes, headers: Mapping[str, str]) -> AsyncIterator[Answer]:
+        """Sends a JSON body; gives the answer once its head is there. TaskError for every fault and refusal."""
+        response = await self._sent(body, {"content-type": "application/json", **self._headers, **headers})
+        try:
+            if not 200 <= response.status < 300:
+                raise await self._refused(response)
+            yield Answer(response)
+        finally:
+            response.release()  # closes the connection unless the answer was read to its end
+
+    async def _sent(self, body: bytes, headers: Mapping[str, str]) -> WireResponse:
+        try:
+            return await self._send(body, headers)
+        except (aiohttp.ClientConnectorError, FreshConnectionLostError) as error:
+            raise transport(error) from error
+        except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError):
+            pass  # A kept connection was closed under us: nothing of an answer came (RFC 9112 section 9.3.1).
+        except TRANSPORT_ERRORS as error:
+            raise transport(error) from error
+        try:
+            return await self._send(body, headers)
+        except TRANSPORT_ERRORS as error:
+            raise transport(error) from error
+
+    async def _send(self, body: bytes, headers: Mapping[str, str]) -> WireResponse:
+        if self._session is None:
+            raise RuntimeError("the handler is not started")
+        async with asyncio.timeout(self._head_seconds):
+            answer = await self._session.post(self._url, data=body, headers=headers, allow_redirects=False)
+        return cast("WireResponse", answer)
+
+    async def _refused(self, response: WireResponse) -> TaskError:
+        wait = wait_asked(response.headers, SystemClock().now_ms() / 1000, self._longest_wait)
+        return by_status(response.status, await _beginning(response), wait, self.words)
+
+
+async def _beginning(response: WireResponse) -> bytes:
+    """The first bytes of a body, as far as they come: they only explain."""
+    body = bytearray()
+    with contextlib.suppress(*TRANSPORT_ERRORS):
+        async with asyncio.timeout(_REFUSAL_SECONDS):
+            while len(body) < _LONGEST_REFUSAL and (piece := await response.content.readany()):
+                body += piece
+    return bytes(body[:_LONGEST_REFUSAL])
+
+
+def _address(endpoint: str, path: str) -> URL:
+    url = URL(endpoint)
+    if url.scheme not in {"http", "https"} or not url.host:
+        raise ValueError("its endpoint is no http or https URL")
+    return url.with_path(f"{url.path.rstrip('/')}{path}", keep_query=True) if path else url
+
+
+def _headers(settings: TaskSettings) -> dict[str, str]:
+    """Those of every request, by lower-case names; what the operator wrote wins."""
+    headers = {"accept-encoding": "identity"}
+    if settings.api_key:
+        headers["authorization"] = f"Bearer {settings.api_key}"
+    return headers | {name.lower(): value for name, value in settings.headers.items()}

@@ -1,0 +1,46 @@
+"""What a handler is told of its task: the configuration with its secrets filled in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from fetchbox.config.v1.config_pb2 import Config, Task
+from kernel.config import ConfigError, seconds
+from kernel.handlers import TaskSettings, describe, json_object
+from worker_svc.fetch import FetchFailure
+from worker_svc.fetch.headers import may_be_sent, with_secrets
+
+
+def settings_of(config: Config, name: str, task: Task, secrets: Mapping[str, str]) -> TaskSettings:
+    """The settings of one task. `ConfigError` for a secret that is not known here, or what no header can be."""
+    key = f"tasks.{name}"
+    try:
+        options = json_object(task.options)
+    except ValueError as error:
+        raise ConfigError(f"{key}.options", describe(error)) from error
+    headers = {"user-agent": config.fetcher.user_agent}
+    for header, value in task.headers.items():
+        headers[header.lower()] = _filled(f"{key}.headers.{header}", header, value, secrets)
+    silence = task.read_timeout if task.HasField("read_timeout") else config.fetcher.read_timeout
+    return TaskSettings(
+        task=name,
+        endpoint=task.endpoint,
+        model=task.model,
+        api_key=_filled(f"{key}.api_key", "authorization", task.api_key, secrets),
+        headers=headers,
+        options=options,
+        connect_timeout=seconds(config.fetcher.connect_timeout),
+        read_timeout=seconds(silence),
+        max_retry_after=seconds(config.fetcher.max_retry_after),
+        max_result_bytes=config.tasks.max_result_bytes,
+    )
+
+
+def _filled(key: str, header: str, value: str, secrets: Mapping[str, str]) -> str:
+    try:
+        filled = with_secrets(value, secrets)
+    except FetchFailure as error:
+        raise ConfigError(key, error.message) from error
+    if not may_be_sent(header, filled):
+        raise ConfigError(key, "is no header field, or one that belongs to the connection")
+    return filled
