@@ -6,6 +6,7 @@ from fetchbox.config.v1.config_pb2 import Config
 from fetchbox.jobs.jobs_pb2 import JobLog
 from fetchbox.operator.v1 import operator_service_pb2 as pb
 from fetchbox.operator.v1.operator_service_pb2_grpc import add_OperatorServiceServicer_to_server
+from kernel.announcements import Announcer
 from kernel.config import seconds
 from kernel.dead_letters import DeadLetters
 from kernel.grpc_server import GrpcServer
@@ -20,7 +21,6 @@ from kernel.redis import RedisClients
 from kernel.resources import Resources
 from kernel.service import Duty, Periodic, Service
 from operator_svc import streams, tail
-from operator_svc.announcements import Announcer
 from operator_svc.consumer import Consumer
 from operator_svc.dead_letters import DeadLetterOffice
 from operator_svc.events import JobWatches

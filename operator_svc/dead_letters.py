@@ -13,11 +13,10 @@ from fetchbox.operator.v1.operator_service_pb2 import (
     PurgeDeadLettersRequest,
     PurgeDeadLettersResponse,
 )
-from kernel import keys, redaction
+from kernel import keys, pages, redaction
 from kernel.dead_letters import NEWEST, DeadLetters, Letter, below, job_of
 from kernel.errors import Violation, invalid
 from kernel.log.offsets import START, parse_id
-from operator_svc import pages
 from operator_svc.times import timestamp
 
 CHUNK = 250

@@ -1,21 +1,17 @@
 """ListJobs: pages of snapshots, newest first. What is pruned between the index and the record is left out."""
 
-import re
-
 from fetchbox.operator.v1.operator_service_pb2 import ListJobsRequest, ListJobsResponse
+from kernel import pages
 from kernel.ledger import Ledger
-from operator_svc import jobs, pages
+from operator_svc import jobs
 
-_CURSOR = re.compile(r"[0-9]{1,20}/[A-Za-z0-9_-]{1,128}")
 _LEDGER_WORDS = {"in_progress": "running", "completed": "done", "failed": "error"}
 
 
 async def page(ledger: Ledger, request: ListJobsRequest) -> ListJobsResponse:
     """One page of the jobs that match; it may be short while more follow. `INVALID_PAYLOAD` for a foreign token."""
     filters = (request.status, request.job_type, request.tenant, request.task)
-    before = pages.cursor(request.page_token, filters)
-    if before and not _CURSOR.fullmatch(before):
-        raise pages.refused()
+    before = pages.jobs_cursor(request.page_token, filters)
     records, cursor = await ledger.page(
         pages.size(request.page_size),
         before,

@@ -16,13 +16,13 @@ from fetchbox.operator.v1.operator_service_pb2 import (
     ReplayOutcome,
 )
 from kernel import keys
+from kernel.announcements import Announcer
 from kernel.dead_letters import DeadLetters, Letter, job_of
 from kernel.errors import Violation, invalid
 from kernel.ledger import Ledger
 from kernel.log.topics import Topics
 from kernel.telemetry import metrics
 from operator_svc import dead_letters
-from operator_svc.announcements import Announcer
 from operator_svc.task_replays import TaskReplays
 
 MAX_LETTERS = 500

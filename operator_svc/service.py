@@ -9,10 +9,10 @@ import grpc
 from fetchbox.operator.v1 import operator_service_pb2 as pb
 from fetchbox.operator.v1.job_pb2 import Job, JobEvent, LogEntry
 from fetchbox.operator.v1.operator_service_pb2_grpc import OperatorServiceServicer
+from kernel.announcements import Announcer
 from kernel.ledger import Ledger
 from kernel.log.backlog import Backlogs
 from operator_svc import export, jobs, listing, streams
-from operator_svc.announcements import Announcer
 from operator_svc.dead_letters import DeadLetterOffice
 from operator_svc.dropping import dropper
 from operator_svc.events import JobWatches

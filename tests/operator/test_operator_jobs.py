@@ -9,7 +9,7 @@ from google.protobuf import json_format
 
 from fetchbox.operator.v1 import operator_service_pb2 as pb
 from fetchbox.operator.v1 import operator_service_pb2_grpc
-from operator_svc import pages
+from kernel import pages
 from operator_svc.bootstrap import build
 
 
@@ -129,7 +129,8 @@ async def test_filters_and_their_tokens(operator, hand, refused):
     assert token
     with refused("INVALID_PAYLOAD"):
         await operator.ListJobs(pb.ListJobsRequest(page_token=token, tenant="a"))
-    for bad in ("x", "!!!", token[:-3], "bnVsbA", pages.token("(1/x", ("", "", "")), pages.token("x", ("", "", ""))):
+    foreign = (pages.token(cursor, ("", "", "", "")) for cursor in ("(1/x", "x"))
+    for bad in ("x", "!!!", token[:-3], "bnVsbA", *foreign):
         with refused("INVALID_PAYLOAD"):
             await operator.ListJobs(pb.ListJobsRequest(page_token=bad))
     with refused("INVALID_PAYLOAD"):

@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernel import redaction
+from kernel import pages, redaction
 from kernel.errors import FetchboxError
-from operator_svc import pages
 
 SECRET = "s3cr3tvalue"
 

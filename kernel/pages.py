@@ -7,6 +7,7 @@ would skip entries silently.
 import base64
 import binascii
 import json
+import re
 import zlib
 from collections.abc import Sequence
 
@@ -14,6 +15,7 @@ from kernel.errors import FetchboxError, Violation, invalid
 
 DEFAULT_SIZE = 50
 MAX_SIZE = 500
+_JOBS_CURSOR = re.compile(r"[0-9]{1,20}/[A-Za-z0-9_-]{1,128}")
 
 
 def size(asked: int) -> int:
@@ -39,6 +41,14 @@ def cursor(page_token: str, filters: Sequence[str]) -> str:
     except (ValueError, TypeError, binascii.Error) as error:
         raise refused() from error
     if digest != _digest(filters) or not isinstance(place, str):
+        raise refused()
+    return place
+
+
+def jobs_cursor(page_token: str, filters: Sequence[str]) -> str:
+    """The cursor of a listing of jobs (`Ledger.page`) inside a token, as `cursor`."""
+    place = cursor(page_token, filters)
+    if place and not _JOBS_CURSOR.fullmatch(place):
         raise refused()
     return place
 
