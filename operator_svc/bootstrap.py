@@ -1,7 +1,5 @@
 """The composition root of the operator service: the only place of it that reads the configuration."""
 
-from collections.abc import Mapping
-
 from fetchbox.config.v1.config_pb2 import Config
 from fetchbox.jobs.jobs_pb2 import JobLog
 from fetchbox.operator.v1 import operator_service_pb2 as pb
@@ -15,17 +13,15 @@ from kernel.ledger import JobEvent, Ledger
 from kernel.ledger.expiry import Expiry
 from kernel.log.backlog import Backlogs
 from kernel.log.housekeeping import StreamKeeper
-from kernel.log.lines import LogTail
+from kernel.log.lines import LineSource
 from kernel.log.topics import Received, Topics, provision
-from kernel.redis import RedisClients
 from kernel.resources import Resources
 from kernel.service import Duty, Periodic, Service
-from operator_svc import streams, tail
+from kernel.watch import EventSource, Feed, JobWatches
+from operator_svc import jobs, streams, tail
 from operator_svc.consumer import Consumer
 from operator_svc.dead_letters import DeadLetterOffice
-from operator_svc.events import JobWatches
 from operator_svc.expirer import Expirer
-from operator_svc.feed import Feed, News, Read
 from operator_svc.health import Check, Health
 from operator_svc.logs import JobLogs
 from operator_svc.mirror import Mirror
@@ -35,8 +31,6 @@ from operator_svc.replays import Replays
 from operator_svc.service import OperatorService
 
 NAME = pb.DESCRIPTOR.services_by_name["OperatorService"].full_name
-_BLOCK_MS = 250
-"""How long one shared read blocks: a new watcher's job is read with the next one."""
 _EXPIRE_SECONDS = 5.0
 """How long an expired job may still be named by an index, in which every reader skips it."""
 
@@ -49,8 +43,8 @@ async def build(config: Config, resources: Resources) -> Service:
     redis, clock = resources.redis, resources.clock
     await provision(redis, config)
     ledger, topics = Ledger(redis, config), Topics(redis, config)
-    events = Feed[JobEvent]("operator-events", _event_reader(ledger), clock)
-    lines = Feed[Received[JobLog]]("operator-log-lines", _line_reader(redis), clock)
+    events = Feed[JobEvent]("operator-events", EventSource(redis, "operator-events"), clock)
+    lines = Feed[Received[JobLog]]("operator-log-lines", LineSource(redis, "operator-log-lines"), clock)
     service = _service(config, resources, ledger, topics, events, lines)
     consumer = f"operator-{config.operator.listen}"
     pruner = Pruner(ledger, redis, config)
@@ -88,7 +82,7 @@ def _service(
     return OperatorService(
         ledger=ledger,
         announcer=announcer,
-        watches=JobWatches(ledger, events),
+        watches=JobWatches(ledger, events, jobs.snapshot_json),
         logs=JobLogs(ledger, topics.logs, lines),
         health=_health(config, resources, backlogs),
         backlogs=backlogs,
@@ -113,22 +107,3 @@ def _health(config: Config, resources: Resources, backlogs: Backlogs) -> Health:
         Check("proxy_pools", ProxyPools(config.proxies, resources.clock).problems, critical=False),
     )
     return Health(checks, resources.clock)
-
-
-def _event_reader(ledger: Ledger) -> Read[JobEvent]:
-    async def read(cursors: Mapping[str, str]) -> Mapping[str, News[JobEvent]]:
-        news = await ledger.wait_events(cursors, _BLOCK_MS)
-        return {job_id: (found[-1].id, found) for job_id, found in news.items() if found}
-
-    return read
-
-
-def _line_reader(redis: RedisClients) -> Read[Received[JobLog]]:
-    log_tail = LogTail(redis)
-
-    async def read(cursors: Mapping[str, str]) -> Mapping[str, News[Received[JobLog]]]:
-        by_partition = {int(channel): cursor for channel, cursor in cursors.items()}
-        news = await log_tail.wait(by_partition, _BLOCK_MS)
-        return {str(partition): found for partition, found in news.items()}
-
-    return read

@@ -1,5 +1,7 @@
 """The snapshot of one job: the ledger's record as operators see it (seed 001 section 2)."""
 
+from google.protobuf import json_format
+
 from fetchbox.operator.v1.job_pb2 import Job, JobError, LogCursor
 from kernel import keys, redaction
 from kernel.errors import not_found, operator_code
@@ -29,6 +31,12 @@ def snapshot(record: JobRecord) -> Job:
         trace_id=record.trace_id,
         task=record.task,
     )
+
+
+def snapshot_json(record: JobRecord) -> bytes:
+    """The snapshot as JSON, its zeros included."""
+    text = json_format.MessageToJson(snapshot(record), always_print_fields_with_no_presence=True, indent=None)
+    return text.encode()
 
 
 def last_error(record: JobRecord) -> JobError | None:

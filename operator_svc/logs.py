@@ -15,8 +15,8 @@ from kernel.ledger import JobRecord, Ledger
 from kernel.ledger.base import TERMINAL
 from kernel.log.offsets import MAX_SEQ, entry_id, parse_id
 from kernel.log.topics import Received, Topic
+from kernel.watch import Feed, FellBehindError, Subscription
 from operator_svc import jobs
-from operator_svc.feed import Feed, FellBehindError, Subscription
 from operator_svc.times import timestamp
 
 BATCH = 500

@@ -12,10 +12,9 @@ from fetchbox.operator.v1.operator_service_pb2_grpc import OperatorServiceServic
 from kernel.announcements import Announcer
 from kernel.ledger import Ledger
 from kernel.log.backlog import Backlogs
+from kernel.watch import JobWatches, dropper
 from operator_svc import export, jobs, listing, streams
 from operator_svc.dead_letters import DeadLetterOffice
-from operator_svc.dropping import dropper
-from operator_svc.events import JobWatches
 from operator_svc.health import Health
 from operator_svc.logs import JobLogs
 from operator_svc.replays import Replays

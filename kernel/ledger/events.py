@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
 from dataclasses import dataclass
-from typing import Any
+
+import orjson
 
 from kernel import keys
 from kernel.ledger.base import Base
 
 _COUNT = 500
 """Events of one job in one answer."""
+_STATE = ("status", "updated_ts", "rev")
+_UNSAFE = re.compile(r"[\x00-\x1f\x7f]")
+_TIME_DIGITS = 18
+"""So many fit an int64."""
+_LATEST = 999_999_999_999_999_999
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,13 +26,14 @@ class JobEvent:
     id: str
     """Its place in the stream, `ms-seq`."""
     type: str
-    """`queued`, `running`, `progress`, `retry`, `replayed`, or the last: `done`, `error`, `canceled`."""
+    """`queued`, `running`, `progress`, `retry`, `replayed`, what else a handler writes, or the last: `done`, `error`,
+    `canceled`."""
     ts: int
     """When, ms since the epoch."""
     step: str
     """Who wrote it."""
     data: bytes
-    """A JSON object, byte for byte."""
+    """JSON, byte for byte; a JSON object unless a worker of others wrote it."""
 
 
 class Timeline(Base):
@@ -37,54 +44,59 @@ class Timeline(Base):
         rows = await self._clients.commands.execute_command(
             "XRANGE", keys.job_events(job_id), f"({after}" if after else "-", "+", "COUNT", limit
         )
-        return [_event(row) for row in rows]
+        return [event_of(*row) for row in rows]
 
     async def last_events(self, job_id: str, limit: int = 1) -> list[JobEvent]:
         """The newest events, newest first."""
         rows = await self._clients.commands.execute_command(
             "XREVRANGE", keys.job_events(job_id), "+", "-", "COUNT", limit
         )
-        return [_event(row) for row in rows]
+        return [event_of(*row) for row in rows]
 
-    async def wait_events(self, cursors: Mapping[str, str], block_ms: int) -> dict[str, list[JobEvent]]:
-        """The events after each job's cursor (empty: from the first), by job id: one read for all the jobs.
+    async def event_at(self, job_id: str, event_id: str) -> JobEvent | None:
+        """The event with this id; None where there is none (any more)."""
+        rows = await self._clients.commands.execute_command("XRANGE", keys.job_events(job_id), event_id, event_id)
+        return event_of(*rows[0]) if rows else None
 
-        Waits up to `block_ms` (at most 30,000) for the first; an empty answer means that nothing came.
-        """
-        if not cursors:
-            return {}
-        jobs = {keys.job_events(job_id): job_id for job_id in cursors}
-        reply = await self._clients.blocking.execute_command(
-            "XREAD",
-            "COUNT",
-            _COUNT,
-            "BLOCK",
-            max(1, block_ms),
-            "STREAMS",
-            *jobs,
-            *(at or "0" for at in cursors.values()),
-        )
-        streams = reply.items() if isinstance(reply, dict) else reply or []
-        return {jobs[_text(name)]: [_event(row) for row in _rows(rows)] for name, rows in streams}
+    async def state(self, job_id: str) -> tuple[str, str, str] | None:
+        """What changes with a record: status, time of its last change, revision; None where there is no record."""
+        values = await self._clients.commands.execute_command("HMGET", keys.job(job_id), *_STATE)
+        status, updated, revision = (_text(value or b"") for value in values)
+        return (status, updated, revision) if status or updated or revision else None
 
 
-def _rows(rows: list[Any]) -> list[Any]:
-    """Entries of one stream; some reply shapes nest them once more."""
-    nested = rows and isinstance(rows[0], list) and rows[0] and isinstance(rows[0][0], list | tuple)
-    return [entry for part in rows for entry in part] if nested else rows
+def event_of(entry_id: bytes, fields: list[bytes] | dict[bytes, bytes]) -> JobEvent:
+    """An entry of the stream, whoever wrote it: what is missing or malformed in it is made harmless.
 
-
-def _event(row: tuple[Any, Any]) -> JobEvent:
-    entry_id, fields = row
+    A character of the type that would end its line becomes U+FFFD, and data that is no JSON becomes `{"_raw": text}`.
+    """
     values = fields if isinstance(fields, dict) else dict(zip(fields[::2], fields[1::2], strict=True))
+    place = _text(entry_id)
     return JobEvent(
-        _text(entry_id),
-        _text(values.get(b"type", b"")),
-        int(values.get(b"ts") or 0),
+        place,
+        _UNSAFE.sub("\ufffd", _text(values.get(b"type", b""))),
+        _time(values.get(b"ts", b""), place),
         _text(values.get(b"step", b"")),
-        bytes(values.get(b"data", b"{}")),
+        _json(bytes(values.get(b"data", b""))),
     )
 
 
-def _text(value: bytes | str) -> str:
-    return value.decode() if isinstance(value, bytes) else value
+def _time(text: bytes, place: str) -> int:
+    """The time of an event, or where it has none that of its entry."""
+    if text.isdigit() and len(text) <= _TIME_DIGITS:
+        return int(text)
+    return min(int(place.partition("-")[0]), _LATEST)
+
+
+def _json(data: bytes) -> bytes:
+    if not data:
+        return b"{}"
+    try:
+        orjson.loads(data)
+    except orjson.JSONDecodeError:
+        return orjson.dumps({"_raw": _text(data)})
+    return data
+
+
+def _text(value: bytes) -> str:
+    return value.decode(errors="replace")

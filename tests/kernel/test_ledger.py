@@ -133,20 +133,6 @@ async def test_delete_spares_open_and_young_jobs(box: Rig) -> None:
     assert await box.ledger.counts() == (0, 0)
 
 
-async def test_one_read_waits_for_many_jobs(box: Rig) -> None:
-    first, second = await box.submit(1), await box.submit(1)
-    news = await box.ledger.wait_events({first: "", second: ""}, 50)
-    assert {job: [event.type for event in events] for job, events in news.items()} == {
-        first: ["queued"],
-        second: ["queued"],
-    }
-    at = {job: events[-1].id for job, events in news.items()}
-    assert await box.ledger.wait_events(at, 20) == {}
-    waiting = asyncio.create_task(box.ledger.wait_events(at, 5000))
-    await box.ledger.cancel(second, "me")
-    assert [event.type for event in (await waiting)[second]] == ["canceled"]
-
-
 @pytest.mark.parametrize(
     ("word", "state", "operator"),
     [

@@ -17,10 +17,10 @@ from kernel.ledger.base import job_keys
 from kernel.ledger.record import error_json
 from kernel.log.topics import Topics, provision
 from kernel.resources import Resources
-from operator_svc import feed as feed_module
-from operator_svc.bootstrap import _event_reader, build
-from operator_svc.events import JobWatches
-from operator_svc.feed import Feed
+from kernel.watch import EventSource, Feed, JobWatches
+from kernel.watch import feed as feed_module
+from operator_svc.bootstrap import build
+from operator_svc.jobs import snapshot_json
 
 
 async def watch(operator, job_id: str, last: str = "", limit: int = 10_000) -> list:
@@ -151,8 +151,8 @@ async def test_a_stream_that_is_gone_is_a_gap_and_an_odd_cursor_ends_too(operato
 
 
 async def test_the_stream_ends_when_the_record_is_gone(hand):
-    feed = Feed("events", _event_reader(hand.ledger), SystemClock())
-    watches = JobWatches(hand.ledger, feed, idle_seconds=0.1)
+    feed = Feed("events", EventSource(hand.clients, "events"), SystemClock())
+    watches = JobWatches(hand.ledger, feed, snapshot_json, idle_seconds=0.1)
     job_id = await hand.job()
     await feed.start()
 

@@ -4,31 +4,53 @@ A subscriber first reads what there is, then subscribes, then reads once more up
 is handed to it here. So nothing is missed between the two, and what comes twice is known by its place in the stream.
 For one that does not keep up nothing is kept: it is told that it fell behind, and reads on from its place by itself.
 One that hangs in a send meanwhile is dropped. So a slow client costs neither memory nor anyone else's time.
+
+A new channel interrupts the read that waits for the others, so that its subscriber hears of the next event at once.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Generic, Self, TypeAlias, TypeVar
+from typing import Generic, Protocol, Self, TypeAlias, TypeVar
 
 from kernel.clock import Clock
 from kernel.errors import FetchboxError
 from kernel.service import Loop
+from kernel.tasks import ended
 from kernel.telemetry.logs import get_logger
 
-_log = get_logger("operator.feed")
+_log = get_logger("watch.feed")
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 News: TypeAlias = tuple[str, Sequence[T]]
 """A channel's new cursor, and what came before it."""
-Read: TypeAlias = Callable[[Mapping[str, str]], Awaitable[Mapping[str, News[T]]]]
-"""One read of all channels: their cursors go in, what is new comes out."""
 
 CAPACITY = 1024
 """How many items wait for one subscriber before it has fallen behind."""
 STUCK_SECONDS = 10.0
 """How long a subscriber that fell behind may hang in a send before its call is cancelled."""
 _GATHER_SECONDS = 0.02
+_GATHER_PER_CHANNEL = 20e-6
+"""What naming a channel in a read costs, in seconds: so long news may gather, which is no time for a few channels."""
+_RETRY_SECONDS = 0.001
+_MIN_PAUSE = 0.02
 _MAX_PAUSE = 2.0
+
+
+class Source(Protocol[T_co]):
+    """Where a feed reads."""
+
+    async def read(self, cursors: Mapping[str, str]) -> Mapping[str, News[T_co]]:
+        """What is new by channel, after waiting a moment for it: the new cursor and the items. Raises `UNAVAILABLE`."""
+        ...
+
+    async def interrupt(self) -> None:
+        """Ends that wait; a read that has not begun to wait may go on."""
+        ...
+
+    def close(self) -> None:
+        """Frees what it holds; it may be read again."""
+        ...
 
 
 class FellBehindError(Exception):
@@ -99,24 +121,18 @@ class Subscription(Generic[T]):
 
 
 class Feed(Loop, Generic[T]):
-    """The duty that reads for all subscribers.
+    """The duty that reads for all subscribers."""
 
-    `read` is given a cursor for each channel, blocks for a moment, and returns what is new by channel: the new cursor
-    and the items.
-    """
-
-    def __init__(
-        self,
-        name: str,
-        read: Read[T],
-        clock: Clock,
-    ) -> None:
+    def __init__(self, name: str, source: Source[T], clock: Clock) -> None:
         super().__init__(name)
-        self._read = read
+        self._source = source
         self._clock = clock
         self._cursors: dict[str, str] = {}
         self._subscribers: dict[str, set[Subscription[T]]] = {}
         self._wanted = asyncio.Event()
+        self._reading = False
+        self._has_newcomers = False
+        self._interrupting: asyncio.Task[None] | None = None
 
     @property
     def subscribers(self) -> int:
@@ -129,7 +145,11 @@ class Feed(Loop, Generic[T]):
         """A subscription to what follows `after`; the channel's other subscribers may be further on already."""
         subscription = Subscription(self, channel, accepts, drop)
         self._subscribers.setdefault(channel, set()).add(subscription)
-        self._cursors.setdefault(channel, after)
+        if channel not in self._cursors:
+            self._cursors[channel] = after
+            self._has_newcomers = True
+            if self._reading and self._interrupting is None:
+                self._interrupting = asyncio.create_task(self._interrupt(), name=f"{self.name}-interrupt")
         self._wanted.set()
         return subscription
 
@@ -145,17 +165,44 @@ class Feed(Loop, Generic[T]):
 
     async def run(self) -> None:
         """Reads whenever someone is subscribed; the server ends the calls."""
-        pause = _GATHER_SECONDS
+        failures = 0
         while True:
             await self._wanted.wait()
             try:
-                self._deliver(await self._read(dict(self._cursors)))
-                pause = _GATHER_SECONDS
+                self._deliver(await self._read())
+                failures = 0
             except FetchboxError as error:
-                pause = min(pause * 2, _MAX_PAUSE)
+                failures += 1
                 _log.warn("feed_failed", duty=self.name, error=error.message)
-            # News that come close together are read together, instead of naming every watched key for each of them.
-            await self._clock.sleep(pause)
+            await self._clock.sleep(self._pause(failures))
+
+    async def stop(self) -> None:
+        """Ends the reading, wherever it is; safe twice."""
+        await super().stop()
+        task, self._interrupting = self._interrupting, None
+        await ended(task)
+        self._source.close()
+
+    async def _read(self) -> Mapping[str, News[T]]:
+        self._has_newcomers, self._reading = False, True
+        try:
+            return await self._source.read(dict(self._cursors))
+        finally:
+            self._reading = False
+
+    async def _interrupt(self) -> None:
+        """Goes on until the read is over: one that is still on its way to Redis cannot be interrupted yet."""
+        try:
+            while self._reading and self._has_newcomers:
+                await self._source.interrupt()
+                await self._clock.sleep(_RETRY_SECONDS)
+        finally:
+            self._interrupting = None
+
+    def _pause(self, failures: int) -> float:
+        if failures:
+            return min(_MIN_PAUSE * float(2 ** min(failures, 10)), _MAX_PAUSE)
+        return min(len(self._cursors) * _GATHER_PER_CHANNEL, _GATHER_SECONDS)
 
     def _deliver(self, news: Mapping[str, News[T]]) -> None:
         for channel, (cursor, items) in news.items():

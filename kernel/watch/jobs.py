@@ -1,0 +1,209 @@
+"""WatchJob: the events of one job, what there is and then live, as one read with a cursor (seed 004; contracts, SSE).
+
+The story of one watcher: `hello`; a `gap` with the current record if its cursor is older than the stream, or newer than
+its last event; then, again and again, a look at the record and after it the events up to the present. The stream is
+complete with its terminal event, whatever the record says, since workers by the letter of seed 004 write the two in
+separate steps; only a replay behind it opens the job again, and other late news of a worker that was overtaken are left
+out. A record that has ended without such an event, or that is gone, ends the stream too.
+A client that has the last event already gets an empty stream, without `hello`: it need not come again (HTTP 204).
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import orjson
+
+from fetchbox.operator.v1 import job_pb2
+from kernel import keys
+from kernel.errors import not_found
+from kernel.ledger import JobEvent, JobRecord, Ledger
+from kernel.ledger.base import TERMINAL as ENDED
+from kernel.ledger.events import event_of
+from kernel.log.offsets import START, parse_id
+from kernel.redis import RedisClients
+from kernel.watch.feed import Feed, FellBehindError, News, Subscription
+from kernel.watch.reading import StreamRead
+
+TERMINAL = frozenset({"done", "error", "canceled"})
+"""The types of events that end a job (seed 004)."""
+REOPENED = "replayed"
+"""The type of the event that takes the end of a job back."""
+PAGE = 500
+IDLE_SECONDS = 15.0
+"""After so long a silence the record is looked at, so that a stream ends when the record is gone."""
+_BACKFILLS = 8
+"""How many watchers read their past at the same time; more would only wait for connections."""
+
+Snapshot: TypeAlias = Callable[[JobRecord], bytes]
+"""The current record as clients of the service know it, a JSON object: the data of a `gap`."""
+Check: TypeAlias = Callable[[JobRecord], bool]
+"""Whether the caller may see the job."""
+
+
+def anyone(_record: JobRecord) -> bool:
+    """The check of a service whose callers see every job."""
+    return True
+
+
+class EventSource:
+    """Reads the events of all watched jobs for a feed; its channels are job ids."""
+
+    def __init__(self, clients: RedisClients, name: str) -> None:
+        self._read = StreamRead(clients, name)
+
+    async def read(self, cursors: Mapping[str, str]) -> Mapping[str, News[JobEvent]]:
+        """What is new, by job."""
+        jobs = {keys.job_events(job_id): job_id for job_id in cursors}
+        found = await self._read.read(dict(zip(jobs, cursors.values(), strict=True)))
+        return {jobs[name]: (rows[-1][0].decode(), [event_of(*row) for row in rows]) for name, rows in found.items()}
+
+    async def interrupt(self) -> None:
+        """Ends the wait of a read."""
+        await self._read.interrupt()
+
+    def close(self) -> None:
+        """Drops the connection."""
+        self._read.close()
+
+
+class JobWatches:
+    """Everyone who watches a job in this process."""
+
+    def __init__(
+        self, ledger: Ledger, feed: Feed[JobEvent], snapshot: Snapshot, idle_seconds: float = IDLE_SECONDS
+    ) -> None:
+        self._ledger = ledger
+        self._feed = feed
+        self._snapshot = snapshot
+        self._idle_seconds = idle_seconds
+        self._turns = asyncio.Semaphore(_BACKFILLS)
+
+    async def watch(
+        self, job_id: str, last_event_id: str, drop: Callable[[], None], may_see: Check = anyone
+    ) -> AsyncIterator[job_pb2.JobEvent]:
+        """The events after `last_event_id`, or all; `drop` ends a client that does not read.
+
+        Raises `NOT_FOUND` for an id that is unknown, whose record is gone, or that `may_see` refuses.
+        """
+        async with self._turns:
+            record = await self._ledger.get(job_id)
+            if record is None or not may_see(record):
+                raise not_found(f"There is no job {job_id}; it is unknown, or its record is no longer kept.")
+            place = await self._place(job_id, last_event_id)
+        if place.is_end:
+            return
+        yield _hello(job_id, place.cursor)
+        if place.is_foreign:
+            yield job_pb2.JobEvent(type="gap", data=self._snapshot(record))
+        watcher = _Watcher(job_id, place, self._ledger, self._turns)
+        async for event in watcher.past():
+            yield event
+        with self._feed.subscribe(job_id, watcher.place, drop) as live:
+            async for event in watcher.present(live, self._idle_seconds):
+                yield event
+
+    async def _place(self, job_id: str, cursor: str) -> "_Place":
+        """Where a client with this cursor goes on."""
+        if not cursor:
+            return _Place()
+        first = await self._ledger.events(job_id, START, 1)
+        newest = await self._ledger.last_events(job_id)
+        if not first or not newest or not parse_id(first[0].id) <= parse_id(cursor) <= parse_id(newest[0].id):
+            return _Place(is_foreign=True)
+        known = await self._ledger.event_at(job_id, cursor)
+        if known is None:
+            return _Place(cursor)
+        if known.type not in TERMINAL:
+            return _Place(cursor, known=True)
+        later = await self._ledger.events(job_id, cursor, PAGE)
+        return _Place(cursor, known=True, ended=True, is_end=all(event.type != REOPENED for event in later))
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A client's place in a stream."""
+
+    cursor: str = START
+    is_foreign: bool = False
+    """The stream, as it is now, cannot hold the event that the client named."""
+    is_end: bool = False
+    """The client has the job's last event."""
+    known: bool = False
+    """The event of the cursor is there."""
+    ended: bool = False
+    """It is a terminal one."""
+
+
+class _Watcher:
+    def __init__(self, job_id: str, place: _Place, ledger: Ledger, turns: asyncio.Semaphore) -> None:
+        self.place = place.cursor
+        self._job_id = job_id
+        self._ledger = ledger
+        self._turns = turns
+        self._has_events = place.known
+        self._ended = place.ended
+        self._seen: tuple[str, str, str] | None = None
+
+    async def past(self) -> AsyncIterator[job_pb2.JobEvent]:
+        """What the stream holds after this watcher's place."""
+        while True:
+            async with self._turns:
+                page = await self._ledger.events(self._job_id, self.place, PAGE)
+            for event in page:
+                if self._takes(event):
+                    yield message(event)
+            if len(page) < PAGE:
+                return
+
+    async def present(self, live: Subscription[JobEvent], idle_seconds: float) -> AsyncIterator[job_pb2.JobEvent]:
+        """What comes, until the job has ended and its last event is out, or its record is gone."""
+        while True:
+            async with self._turns:
+                state = await self._ledger.state(self._job_id)
+            async for past in self.past():
+                yield past
+            if self._is_complete(state):
+                return
+            async for event in self._until_terminal(live, idle_seconds):
+                yield event
+
+    async def _until_terminal(self, live: Subscription[JobEvent], idle: float) -> AsyncIterator[job_pb2.JobEvent]:
+        while (event := await _next(live, idle)) is not None:
+            if parse_id(event.id) > parse_id(self.place) and self._takes(event):
+                yield message(event)
+            if self._ended:
+                return
+
+    def _is_complete(self, state: tuple[str, str, str] | None) -> bool:
+        if state is None or self._ended:
+            return True
+        unchanged, self._seen = state == self._seen, state
+        # Some write the end before its event, but not by a whole silence. Where there is no event at all the stream is
+        # gone, and there is none to wait for.
+        return state[0] in ENDED and (unchanged or not self._has_events)
+
+    def _takes(self, event: JobEvent) -> bool:
+        """Moves on behind an event; whether it is to be shown."""
+        self.place, self._has_events = event.id, True
+        if self._ended and event.type != REOPENED:
+            return False
+        self._ended = event.type in TERMINAL
+        return True
+
+
+async def _next(live: Subscription[JobEvent], idle: float) -> JobEvent | None:
+    try:
+        return await live.get(idle)
+    except FellBehindError:
+        return None
+
+
+def message(event: JobEvent) -> job_pb2.JobEvent:
+    """An entry of the stream for the wire, its data byte for byte."""
+    return job_pb2.JobEvent(id=event.id, type=event.type, ts=event.ts, step=event.step, data=event.data)
+
+
+def _hello(job_id: str, last_id: str) -> job_pb2.JobEvent:
+    return job_pb2.JobEvent(type="hello", data=orjson.dumps({"job_id": job_id, "last_id": last_id}))
