@@ -1,0 +1,22 @@
+"""Watching live: the events of jobs and other streams, from what there is on to what comes, for any number of clients.
+
+Every service that has watchers gives them one `Feed` a kind of stream, which is one connection to Redis, and
+`JobWatches` for the events of jobs.
+"""
+
+from kernel.watch.dropping import dropper
+from kernel.watch.feed import Feed, FellBehindError, News, Source, Subscription
+from kernel.watch.jobs import EventSource, JobWatches
+from kernel.watch.reading import StreamRead
+
+__all__ = [
+    "EventSource",
+    "Feed",
+    "FellBehindError",
+    "JobWatches",
+    "News",
+    "Source",
+    "StreamRead",
+    "Subscription",
+    "dropper",
+]
