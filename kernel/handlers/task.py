@@ -15,8 +15,8 @@ class TaskSettings:
     """`chat`, `plan`, `code`, `tool`, `rag` or `embed`."""
     endpoint: str = ""
     model: str = ""
-    api_key: str = ""
-    headers: Mapping[str, str] = field(default_factory=dict)
+    api_key: str = field(default="", repr=False)
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     options: Mapping[str, Any] = field(default_factory=dict)
     connect_timeout: float = 10.0
     read_timeout: float = 30.0
