@@ -11,6 +11,7 @@ from kernel.grpc_server import GrpcServer
 from kernel.keys import GROUP_OPERATORS
 from kernel.ledger import JobEvent, Ledger
 from kernel.ledger.expiry import Expiry
+from kernel.ledger.task_queue import TaskQueue
 from kernel.log.backlog import Backlogs
 from kernel.log.housekeeping import StreamKeeper
 from kernel.log.lines import LineSource
@@ -29,8 +30,11 @@ from operator_svc.proxies import ProxyPools
 from operator_svc.pruner import Pruner
 from operator_svc.replays import Replays
 from operator_svc.service import OperatorService
+from operator_svc.tidier import Tidier
 
 NAME = pb.DESCRIPTOR.services_by_name["OperatorService"].full_name
+_TIDY_SECONDS = 1.0
+"""How long what bare workers acknowledged may count as backlog."""
 _EXPIRE_SECONDS = 5.0
 """How long an expired job may still be named by an index, in which every reader skips it."""
 
@@ -55,6 +59,7 @@ async def build(config: Config, resources: Resources) -> Service:
         Consumer("operator-mirror", topics.status.group(GROUP_OPERATORS, consumer), Mirror(ledger).apply, clock),
         Consumer("operator-log-tail", topics.logs.group(GROUP_OPERATORS, consumer), tail.count, clock),
         Periodic("operator-pruner", every, pruner.run, clock),
+        Periodic("operator-tidier", _TIDY_SECONDS, _tidier(config, resources, ledger, topics).run, clock),
         Periodic("operator-expirer", _EXPIRE_SECONDS, Expirer(Expiry(redis, config)).run, clock),
         Periodic("operator-streams", every, StreamKeeper(redis, config).run, clock),
         GrpcServer(
@@ -66,6 +71,12 @@ async def build(config: Config, resources: Resources) -> Service:
         ),
     ]
     return Service("operator", duties)
+
+
+def _tidier(config: Config, resources: Resources, ledger: Ledger, topics: Topics) -> Tidier:
+    announcer = Announcer(ledger, topics.status)
+    queue = TaskQueue(resources.redis, config, resources.clock, announcer.announce_all)
+    return Tidier(Backlogs(resources.redis, config), queue)
 
 
 def _service(

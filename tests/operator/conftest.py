@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import grpc
 import pytest
+from task_hand import TaskHand
 
 from fetchbox.config.v1.config_pb2 import Config
 from fetchbox.jobs.jobs_pb2 import DeadLetterTask, DownloadTask, JobLog, LogLevel
@@ -108,6 +109,15 @@ async def hand(resources: Resources, config: Config) -> Hand:
     """The hand, over provisioned streams."""
     await provision(resources.redis, config)
     return Hand(resources.redis, Ledger(resources.redis, config), Topics(resources.redis, config))
+
+
+@pytest.fixture
+async def tasks(hand: Hand, config: Config) -> AsyncIterator[TaskHand]:
+    """The hand for task jobs."""
+    made = TaskHand(hand.clients, config)
+    await made.queue.start()
+    yield made
+    await made.queue.stop()
 
 
 @pytest.fixture

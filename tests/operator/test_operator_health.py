@@ -185,6 +185,7 @@ async def test_streams_tell_their_backlog(operator, hand, config):
         *(("jobs.status", n) for n in range(4)),
         *(("jobs.logs", n) for n in range(4)),
         *(("jobs.dlq", n) for n in range(2)),
+        ("jobs:stream", 0),
     ]
     part = next(p for p in answer.partitions if (p.stream, p.partition) == ("jobs.tasks", partition))
     assert (part.length, part.pending, part.waiting, part.delayed) == (3, 1, 1, 1)

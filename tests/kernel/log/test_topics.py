@@ -309,16 +309,15 @@ async def test_provisioning_creates_every_partition_and_group(clients: RedisClie
     await asyncio.gather(*(provision(clients, config) for _ in range(5)))
     await provision(clients, config)
     assert await check(clients, config) == []
-    wanted = {"tasks": (8, [b"workers"]), "status": (4, [b"operators"]), "logs": (4, [b"operators"]), "dlq": (2, [])}
-    streams = sorted([key async for key in clients.commands.scan_iter(_type="stream")])
-    assert streams == sorted(
-        f"fetchbox.jobs.{name}:{p}".encode() for name, (count, _) in wanted.items() for p in range(count)
-    )
-    for name, (count, groups) in wanted.items():
-        for partition in range(count):
-            facts = await clients.commands.xinfo_groups(f"fetchbox.jobs.{name}:{partition}")
-            assert [fact["name"] for fact in facts] == groups
-            assert all(fact["last-delivered-id"] == b"0-0" for fact in facts)
+    shapes = {"tasks": (8, [b"workers"]), "status": (4, [b"operators"]), "logs": (4, [b"operators"]), "dlq": (2, [])}
+    wanted = {f"fetchbox.jobs.{name}:{p}": groups for name, (count, groups) in shapes.items() for p in range(count)}
+    wanted["jobs:stream"] = [b"workers"]
+    streams = {key.decode() async for key in clients.commands.scan_iter(_type="stream")}
+    assert streams == wanted.keys()
+    for stream, groups in wanted.items():
+        facts = await clients.commands.xinfo_groups(stream)
+        assert [fact["name"] for fact in facts] == groups
+        assert all(fact["last-delivered-id"] == b"0-0" for fact in facts)
 
 
 @pytest.mark.req("R000-1.05", "R000-1.06", "R000-1.07", "R000-1.08", "R000-3.02", "R000-3.06")

@@ -1,0 +1,22 @@
+"""The tidier: what workers that know only seed 004 acknowledged leaves `jobs:stream`, and its status is published.
+
+An acknowledged entry stays in a stream, and counts as backlog, until somebody deletes it. Ours do so themselves, so
+mostly there is nothing to do; whether there is, is told by numbers that Redis keeps, without looking at an entry.
+"""
+
+from kernel.ledger.task_queue import TaskQueue
+from kernel.log.backlog import Backlogs
+
+
+class Tidier:
+    """One look after another; each is harmless beside that of another process."""
+
+    def __init__(self, backlogs: Backlogs, queue: TaskQueue) -> None:
+        self._backlogs = backlogs
+        self._queue = queue
+
+    async def run(self) -> int:
+        """Deletes what is settled; how many entries' jobs were told of."""
+        if not (await self._backlogs.queue()).settled:
+            return 0
+        return len(await self._queue.tidy())
