@@ -20,20 +20,27 @@ _FIRST_PAUSE = 0.01
 _LONGEST_PAUSE = 0.25
 _PATIENCE = 2
 """How many leases a submit waits for others."""
+_COME_AGAIN = 1.0
 _RENEWALS = 3
 """How often a lease is renewed while it lasts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """An idempotency key in its scope, the document that it stands for, and the job id that this submit proposes."""
+    """An idempotency key, the document that it stands for, and the job id that this submit proposes."""
 
-    tenant: str
-    job_type: str
-    key: str
+    name: str
+    """The Redis key that stands for the idempotency key in its scope."""
     digest: str
     proposed: str
     window_ms: int
+
+
+@dataclass
+class ForeignJobError(Exception):
+    """Another gateway made a job under the key."""
+
+    job_id: str
 
 
 class OvertakenError(Exception):
@@ -55,6 +62,18 @@ async def _nothing() -> None:
     """There is nothing to renew."""
 
 
+def outcome_unknown(error: FetchboxError, key: str) -> FetchboxError:
+    """A dependency that failed during a submit, as its client should see it: what became of the submit is open."""
+    what = (
+        "submit again with the same idempotency key"
+        if key
+        else "without an idempotency key, a second submit may make a second job"
+    )
+    return FetchboxError(
+        error.reason, f"{error.message} The outcome of this submit is unknown: {what}.", retry_after=_COME_AGAIN
+    )
+
+
 def unclaimed(job_id: str) -> Hold:
     """The hold of a submit without a key: nobody else can know its job."""
     return Hold(job_id, fresh=True, renew=_nothing)
@@ -72,7 +91,7 @@ class Once:
         """The answer for the key: the one that is kept, or that of `make`, which is then kept.
 
         `IDEMPOTENCY_CONFLICT` for a key that stands for another document; `UNAVAILABLE` where others hold the key for
-        longer than two leases.
+        longer than two leases; `ForeignJobError`. Where `make` raises `RATE_LIMITED`, the key is free again.
         """
         end = self._clock.monotonic() + _PATIENCE * self._lease
         pause, first = _FIRST_PAUSE, True
@@ -81,6 +100,8 @@ class Once:
             if begun.state == "done":
                 metrics.JOBS_REPEATED.inc()
                 return begun.answer
+            if begun.state == "foreign":
+                raise ForeignJobError(begun.job_id)
             if begun.state == "running":
                 if self._clock.monotonic() > end:
                     raise unavailable("another submit with this idempotency key has not ended yet.")
@@ -100,13 +121,19 @@ class Once:
                 answer = await make(hold)
             finally:
                 keeper.cancel()
-        except FetchboxError:
-            # A lease of a millisecond gives the key back: whoever comes next takes the job over at once.
+        except FetchboxError as error:
             with suppress(FetchboxError):
-                await self._begin(claim, 0.001)
+                await self._let_go(claim, job_id, made_nothing=error.reason == errors_pb2.REASON_RATE_LIMITED)
             raise
-        await self._submits.finish(claim.tenant, claim.job_type, claim.key, job_id, answer)
+        await self._submits.finish(claim.name, job_id, answer)
         return answer
+
+    async def _let_go(self, claim: Claim, job_id: str, *, made_nothing: bool) -> None:
+        if made_nothing:
+            await self._submits.forget(claim.name, job_id, claim.proposed)
+        else:
+            # A lease of a millisecond gives the key back: whoever comes next takes the job over at once.
+            await self._begin(claim, 0.001)
 
     async def _renew(self, claim: Claim, since: float) -> None:
         if self._clock.monotonic() - since < self._lease / _RENEWALS:
@@ -124,9 +151,7 @@ class Once:
 
     async def _begin(self, claim: Claim, lease: float) -> Begun:
         begun = await self._submits.begin(
-            claim.tenant,
-            claim.job_type,
-            claim.key,
+            claim.name,
             claim.digest,
             claim.proposed,
             int(lease * 1000),

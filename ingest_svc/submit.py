@@ -15,17 +15,16 @@ from fetchbox.jobs.jobs_pb2 import JobLog
 from ingest_svc import hints, tasks
 from ingest_svc.job import Job
 from ingest_svc.offload import Offload, is_long
-from ingest_svc.once import Claim, Hold, Once, unclaimed
+from ingest_svc.once import Claim, Hold, Once, outcome_unknown, unclaimed
 from ingest_svc.publication import Publication, Reached
 from ingest_svc.reading import Reading
+from kernel import keys
 from kernel.clock import Clock
 from kernel.errors import FetchboxError
 from kernel.handlers import HandlerRegistry
 from kernel.handlers.handler import TAG_CHECKSUM
 from kernel.objects import ObjectStore
 from kernel.telemetry import metrics
-
-_COME_AGAIN = 1.0
 
 
 class Submitter:
@@ -55,13 +54,14 @@ class Submitter:
         `UNAVAILABLE` where a dependency fails, which leaves the outcome open and says so.
         """
         make = partial(self._make, proposed, reading)
-        claim = Claim(proposed.tenant, proposed.job_type, key, reading.digest, proposed.job_id, window_ms)
+        name = keys.manifest_idempotency(proposed.tenant, proposed.job_type, key)
+        claim = Claim(name, reading.digest, proposed.job_id, window_ms)
         try:
             answer = await (self._once.run(claim, make) if key else make(unclaimed(proposed.job_id)))
         except FetchboxError as error:
             if error.reason != errors_pb2.REASON_UNAVAILABLE:
                 raise
-            raise _unknown(error, key) from error
+            raise outcome_unknown(error, key) from error
         return SubmitJobResponse.FromString(answer)
 
     async def _make(self, proposed: Job, reading: Reading, hold: Hold) -> bytes:
@@ -101,15 +101,3 @@ class Submitter:
     def _warnings(self, job: Job, reading: Reading) -> list[JobLog]:
         wanted = ((resource.id, resource.tags.get(TAG_CHECKSUM, "")) for resource in reading.resources)
         return hints.warnings(job.job_id, job.trace_id, wanted, self._clock.now_ms())
-
-
-def _unknown(error: FetchboxError, key: str) -> FetchboxError:
-    """A failed dependency as a client should see it."""
-    what = (
-        "submit again with the same idempotency key"
-        if key
-        else "without an idempotency key, a second submit may make a second job"
-    )
-    return FetchboxError(
-        error.reason, f"{error.message} The outcome of this submit is unknown: {what}.", retry_after=_COME_AGAIN
-    )

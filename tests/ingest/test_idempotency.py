@@ -135,7 +135,9 @@ async def test_submit_waits_for_a_lease_and_then_takes_the_job_over(config: Conf
     async with Client.serving(config, resources) as client:
         first = await client.submit(headers=key("seen"))
         digest = (await resources.redis.commands.hget(_name("seen"), "digest")).decode()
-        await Submits(resources.redis).begin("", "default", "k", digest, "dead-winner", 300, 60_000)
+        await Submits(resources.redis).begin(
+            keys.manifest_idempotency("", "default", "k"), digest, "dead-winner", 300, 60_000
+        )
 
         answers = await asyncio.gather(*(client.submit(headers=key()) for _ in range(10)))
 
@@ -149,7 +151,9 @@ async def test_submit_that_others_hold_for_too_long_is_unavailable(config: Confi
     async with Client.serving(config, resources) as client:
         await client.submit(headers=key("seen"))
         digest = (await resources.redis.commands.hget(_name("seen"), "digest")).decode()
-        await Submits(resources.redis).begin("", "default", "k", digest, "slow-winner", 60_000, 60_000)
+        await Submits(resources.redis).begin(
+            keys.manifest_idempotency("", "default", "k"), digest, "slow-winner", 60_000, 60_000
+        )
 
         refusal = await client.refusal(headers=key())
 

@@ -21,7 +21,7 @@ async def clients(redis_server: str) -> AsyncIterator[RedisClients]:
 
 
 async def _begin(submits: Submits, job_id: str, digest: str = "d", window: int = WINDOW) -> Begun:
-    return await submits.begin("tenant", "default", "key", digest, job_id, LEASE, window)
+    return await submits.begin(keys.manifest_idempotency("tenant", "default", "key"), digest, job_id, LEASE, window)
 
 
 @pytest.mark.req("R001-1.43")
@@ -33,7 +33,9 @@ async def test_a_hundred_submits_with_one_key_make_one_job(clients: RedisClients
             begun = await _begin(submits, f"job-{number}")
             if begun.state == "new":
                 assert await submits.finish(
-                    "tenant", "default", "key", begun.job_id, b"answer " + begun.job_id.encode()
+                    keys.manifest_idempotency("tenant", "default", "key"),
+                    begun.job_id,
+                    b"answer " + begun.job_id.encode(),
                 )
             if begun.state == "done":
                 return begun.answer
@@ -52,7 +54,7 @@ async def test_a_dead_submitter_is_taken_over_with_its_job_id(clients: RedisClie
     taken = await until(lambda: _begin(submits, "job-2"), lambda begun: begun.state != "running")
     assert taken == Begun("taken_over", "job-1")
     assert (await _begin(submits, "job-3")).state == "running"
-    assert await submits.finish("tenant", "default", "key", "job-1", b"answer")
+    assert await submits.finish(keys.manifest_idempotency("tenant", "default", "key"), "job-1", b"answer")
     assert await _begin(submits, "job-4") == Begun("done", "job-1", answer=b"answer")
 
 
@@ -67,7 +69,7 @@ async def test_another_document_under_the_key_conflicts(clients: RedisClients) -
     submits = Submits(clients)
     await _begin(submits, "job-1")
     assert (await _begin(submits, "job-2", digest="other")).state == "conflict"
-    await submits.finish("tenant", "default", "key", "job-1", b"answer")
+    await submits.finish(keys.manifest_idempotency("tenant", "default", "key"), "job-1", b"answer")
     assert (await _begin(submits, "job-2", digest="other")).state == "conflict"
 
 
@@ -75,10 +77,10 @@ async def test_another_document_under_the_key_conflicts(clients: RedisClients) -
 async def test_the_window_ends_the_memory(clients: RedisClients) -> None:
     submits = Submits(clients)
     await _begin(submits, "job-1", window=50)
-    assert await submits.finish("tenant", "default", "key", "job-1", b"answer")
+    assert await submits.finish(keys.manifest_idempotency("tenant", "default", "key"), "job-1", b"answer")
     begun = await until(lambda: _begin(submits, "job-2"), lambda begun: begun.state == "new")
     assert begun.job_id == "job-2"
-    assert not await submits.finish("tenant", "default", "key", "job-1", b"late")
+    assert not await submits.finish(keys.manifest_idempotency("tenant", "default", "key"), "job-1", b"late")
 
 
 async def test_scopes_are_apart(clients: RedisClients) -> None:
