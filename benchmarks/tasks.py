@@ -22,6 +22,7 @@ import platform
 import sys
 import tempfile
 from collections.abc import Sequence
+from contextlib import ExitStack
 from importlib.metadata import version
 from pathlib import Path
 from statistics import median, quantiles
@@ -31,10 +32,11 @@ import redis
 
 from benchmarks.peers.contestants import Contestant, contestants
 from benchmarks.peers.measure import Figures, Load, Run
+from cli.embedded.seaweed import SeaweedFS
 from cli.embedded.valkey import Valkey
 
 _OURS = "fetchbox"
-_ALL = "arq,taskiq,streaq,bullmq"
+_ALL = "fetchbox,fetchbox-rpc,fetchbox-bare,arq,taskiq,streaq,bullmq"
 _COLUMNS = ("enqueued/s", "in bulk/s", "processed/s", "worker us", "Redis us", "p50 ms", "p99 ms", "B queued", "B done")
 
 
@@ -59,7 +61,7 @@ def _row(name: str, found: dict[str, float | None]) -> str:
         (found["enqueued"], 0), (found["bulk"], 0), (found["processed"], 0), (found["worker"], 1), (cost, 1),
         (found["p50"], 1), (found["p99"], 1), (found["queued_bytes"], 0), (found["finished_bytes"], 0),
     )  # fmt: skip
-    return f"{name:<14}" + "".join(f"{'-' if value is None else f'{value:,.{digits}f}':>12}" for value, digits in cells)
+    return f"{name:<16}" + "".join(f"{'-' if value is None else f'{value:,.{digits}f}':>12}" for value, digits in cells)
 
 
 def _machine() -> dict[str, Any]:
@@ -89,22 +91,30 @@ def _arguments() -> argparse.Namespace:
 
 def _measured(everyone: list[Contestant], rounds: int, load: Load) -> dict[str, list[Figures]]:
     runs: dict[str, list[Figures]] = {contestant.name: [] for contestant in everyone}
-    with tempfile.TemporaryDirectory() as folder:
-        valkey = Valkey(Path(folder, "valkey"), appendfsync="everysec")
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        valkey = Valkey(folder / "valkey", appendfsync="everysec")
         valkey.start()
-        try:
-            with redis.Redis(port=valkey.port) as server:
-                for number in range(rounds):
-                    for contestant in everyone:
-                        runs[contestant.name].append(Run(contestant, server, load, Path(folder))())
-                        if rounds > 1:
-                            print(
-                                _row(f"{number + 1} {contestant.name}", _summary(runs[contestant.name][-1:])),
-                                flush=True,
-                            )
-        finally:
-            valkey.stop()
+        stack.callback(valkey.stop)
+        if any(contestant.service for contestant in everyone):
+            _object_store(stack, folder)
+        server = stack.enter_context(redis.Redis(port=valkey.port))
+        for number in range(rounds):
+            for contestant in everyone:
+                figures = Run(contestant, server, load, folder)()
+                runs[contestant.name].append(figures)
+                print(_row(f"{number + 1} {contestant.name}", _summary([figures])), flush=True)
     return runs
+
+
+def _object_store(stack: ExitStack, folder: Path) -> None:
+    """One that our service finds; it wants a bucket at its start."""
+    store = SeaweedFS(folder / "s3")
+    store.start()
+    stack.callback(store.stop)
+    os.environ["FETCHBOX_OBJECT_STORE_ENDPOINT"] = store.endpoint
+    os.environ["FETCHBOX_OBJECT_STORE_ACCESS_KEY_ID"] = store.access_key_id
+    os.environ["FETCHBOX_OBJECT_STORE_SECRET_ACCESS_KEY"] = store.secret_access_key
 
 
 def _kept(everyone: list[Contestant], found: dict[str, dict[str, float | None]]) -> bool:
@@ -131,7 +141,7 @@ def main() -> int:
     machine = _machine()
     print(", ".join(f"{name} {value}" for name, value in machine.items()))
     print(f"{load.jobs} jobs, {load.slots} slots, appendfsync everysec, {arguments.rounds} rounds")
-    print(f"{'':<14}" + "".join(f"{column:>12}" for column in _COLUMNS))
+    print(f"{'':<16}" + "".join(f"{column:>12}" for column in _COLUMNS))
     runs = _measured(everyone, arguments.rounds, load)
     found = {name: _summary(of) for name, of in runs.items()}
     print("medians")

@@ -5,14 +5,15 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import redis
 
 from benchmarks import bullmq
 from benchmarks.peers.environment import FOLDER, python
+from cli.embedded.ports import free_ports
 
 _DRIVE = str(FOLDER / "drive.py")
 _ROOT = FOLDER.parent.parent
@@ -26,15 +27,17 @@ class Contestant:
     name: str
     client: list[str]
     """What `drive.py` is told of, before its command."""
-    worker: list[str] | None
-    """One process; None where only enqueueing is measured."""
+    worker: list[str]
+    """One process."""
     left: Callable[[Server], int]
     """Jobs that are not complete, in one cheap command; while nothing else is enqueued."""
     folder: Path = _ROOT
     in_python: bool = False
     """Whether it is a peer in Python."""
-    settings: tuple[tuple[str, str], ...] = ()
-    """Of the server, where its owner documents others than the server's own."""
+    environ: dict[str, str] = field(default_factory=dict)
+    """For every process of it, with `{port}` and `{slots}`."""
+    service: list[str] | None = None
+    """A process that its client asks; it serves all through the run."""
 
 
 def contestants(names: list[str]) -> list[Contestant]:
@@ -57,16 +60,16 @@ def _arq() -> Contestant:
 
 
 def _taskiq() -> Contestant:
-    # As many prefetched as run, as in streaQ's comparison of them; a log line a task less.
-    command = ("taskiq", "worker", "noop:broker", "--workers", "1", "--log-level", "WARNING")
+    # As many prefetched as run, as in streaQ's comparison of them; neither log lines nor checks by pydantic.
+    command = ("taskiq", "worker", "noop:broker", "--workers", "1", "--log-level", "WARNING", "--no-parse")
     slots = ("--max-async-tasks", "{slots}", "--max-prefetch", "{slots}")
     return _python("taskiq", _unacknowledged, *command, *slots)
 
 
 def _unacknowledged(server: Server) -> int:
     """Taskiq acknowledges when the result is saved, and deletes nothing."""
-    groups: Any = server.xinfo_groups("taskiq")
-    return server.xlen("taskiq") - sum(group["entries-read"] or 0 for group in groups) + groups[0]["pending"]
+    (group,) = cast("list[dict[str, Any]]", server.xinfo_groups("taskiq"))
+    return server.xlen("taskiq") - int(group["entries-read"] or 0) + int(group["pending"])
 
 
 def _streaq() -> Contestant:
@@ -84,16 +87,28 @@ def _unfinished(server: Server) -> int:
     return server.llen("bull:noop:wait") + server.llen("bull:noop:active")
 
 
-def _ours(name: str, module: str, *worker: str) -> Contestant:
+def _ours(name: str, module: str, service: list[str] | None = None, **environ: str) -> Contestant:
     client = [sys.executable, "-P", _DRIVE, str(FOLDER / "fetchbox"), module]
-    documented = (("stream-node-max-bytes", "512"),)
-    return Contestant(name, client, [*worker] or None, lambda server: server.xlen("jobs:stream"), settings=documented)
+    addresses = {"REDIS_ADDR": "127.0.0.1:{port}", "WORKER_COUNT": "{slots}", "FETCHBOX_WORKER_LISTEN": _free()}
+    left = lambda server: server.xlen("jobs:stream")  # noqa: E731 - an entry is deleted when it is acknowledged
+    return Contestant(name, client, _serve("worker"), left, environ=addresses | environ, service=service)
+
+
+def _serve(role: str) -> list[str]:
+    config = FOLDER / "fetchbox/fetchbox.toml"
+    return [str(Path(sys.executable).with_name("fetchbox")), "serve", f"--role={role}", f"--config={config}"]
+
+
+def _free() -> str:
+    return f"127.0.0.1:{free_ports(1)[0]}"
 
 
 _MAKERS: dict[str, Callable[[], Contestant]] = {
+    "fetchbox": lambda: _ours("fetchbox", "function"),
+    "fetchbox-rpc": lambda: _ours("fetchbox-rpc", "rpc", _serve("ingest"), FETCHBOX_INGEST_LISTEN=_free()),
+    "fetchbox-bare": lambda: _ours("fetchbox-bare", "bare"),
     "arq": _arq,
     "taskiq": _taskiq,
     "streaq": _streaq,
     "bullmq": _bullmq,
-    "bare": lambda: _ours("bare", "bare"),
 }

@@ -19,7 +19,8 @@ _POLL_SECONDS = 0.005
 _WARM_UP = 0.1
 """The part of the jobs that a worker may complete before the clock starts."""
 _STOCK = (("stream-node-max-bytes", "4096"), ("auto-aof-rewrite-percentage", "0"), ("appendfsync", "everysec"))
-_STEP = 64
+_PARALLEL = 64
+_BULK = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,36 +62,38 @@ class Run:
         self._load = load
         self._log = folder / f"{contestant.name}.log"
         port = str(server.connection_pool.connection_kwargs["port"])
-        self._environ = os.environ | {"BENCH_PORT": port, "BENCH_SLOTS": str(load.slots)}
+        own = {name: text.format(port=port, slots=load.slots) for name, text in contestant.environ.items()}
+        self._environ = os.environ | {"BENCH_PORT": port, "BENCH_SLOTS": str(load.slots)} | own
 
     def __call__(self) -> Figures:
         """All parts. `SystemExit` where jobs are missing or it takes too long."""
-        figures = self._enqueue()
-        with self._worker() as worker:
-            if worker is not None:
+        self._fresh()
+        with self._running(self._who.service):
+            figures = self._enqueue()
+            with self._running(self._who.worker) as worker:
                 self._process(figures, worker)
                 finished = self._client("finished")["finished"]
                 if finished != self._load.jobs:
-                    raise SystemExit(f"{self._who.name}: only {finished} of {self._load.jobs} jobs finished")
+                    told = f"{self._who.name}: only {finished} of {self._load.jobs} jobs finished"
+                    raise SystemExit(f"{told}\n{worker.log_tail()}")
                 figures.finished_bytes = (self._memory() - self._empty) / self._load.jobs
                 figures.latencies = self._latencies()
         self._fresh()
-        figures.bulk = self._client("bulk", self._load.jobs, _STEP)["per_second"]
+        figures.bulk = self._client("bulk", self._load.jobs, _BULK)["per_second"]
         return figures
 
     def _fresh(self) -> None:
-        for name, value in _STOCK + self._who.settings:
+        for name, value in _STOCK:
             self._server.config_set(name, value)
-        self._server.flushall()
+        self._server.execute_command("FLUSHALL", "SYNC")
         self._server.bgrewriteaof()
         while self._server.info("persistence")["aof_rewrite_in_progress"]:
             time.sleep(_POLL_SECONDS)
         self._empty = self._memory()
 
     def _enqueue(self) -> Figures:
-        self._fresh()
         before = self._redis_cpu()
-        told = self._client("enqueue", self._load.jobs, _STEP)
+        told = self._client("enqueue", self._load.jobs, _PARALLEL)
         cost = 1e6 * (self._redis_cpu() - before) / self._load.jobs
         queued = self._who.left(self._server)
         if queued != self._load.jobs:
@@ -123,13 +126,12 @@ class Run:
         return found
 
     @contextmanager
-    def _worker(self) -> Iterator[Child | None]:
-        if self._who.worker is None:
-            yield None
-            return
-        argv = [part.format(slots=self._load.slots) for part in self._who.worker]
+    def _running(self, command: list[str] | None) -> Iterator[Child]:
+        """A process of the contestant; one that has nothing to run where there is no command."""
+        argv = [part.format(slots=self._load.slots) for part in command or ()]
         child = Child(self._who.name, argv, self._log, lambda: True, environ=self._environ, directory=self._who.folder)
-        child.start()
+        if argv:
+            child.start()
         try:
             yield child
         finally:

@@ -9,12 +9,15 @@ from taskiq_redis import RedisAsyncResultBackend, RedisStreamBroker
 
 _URL = f"redis://127.0.0.1:{os.environ['BENCH_PORT']}"
 _PREFIX = "result"
+_CONNECTIONS = 2 * int(os.environ["BENCH_SLOTS"])  # the default of 50 would make slots wait for one another
 PACKAGES = ("taskiq", "taskiq-redis", "redis", "uvloop")  # taskiq runs uvloop where it is installed
 
-_results = RedisAsyncResultBackend(_URL, result_ex_time=3600, prefix_str=_PREFIX)  # its documentation: set an expiry
+_results = RedisAsyncResultBackend(
+    _URL, result_ex_time=3600, max_connection_pool_size=_CONNECTIONS, prefix_str=_PREFIX
+)  # its documentation: set an expiry
 broker = (
     # consumer_id: read what was enqueued before the first worker came; the default would skip it
-    RedisStreamBroker(_URL, consumer_id="0")
+    RedisStreamBroker(_URL, consumer_id="0", max_connection_pool_size=_CONNECTIONS)
     .with_result_backend(_results)
     .with_serializer(ORJSONSerializer())  # faster than its default, json
 )

@@ -1,0 +1,43 @@
+"""Jobs by `TaskService.CreateJob` over loopback, as a gateway makes them; the service has a process of its own."""
+
+import json
+import os
+from typing import Any
+
+import grpc
+import ledger
+from redis.asyncio import Redis
+
+from fetchbox.task.v1.task_service_pb2 import CreateJobRequest
+from fetchbox.task.v1.task_service_pb2_grpc import TaskServiceStub
+
+PACKAGES = ("fetchbox", "redis", "hiredis", "protobuf", "grpcio", "uvloop")
+
+
+class Client:
+    """Enqueues, and sees results."""
+
+    def __init__(self, channel: grpc.aio.Channel, redis: Redis) -> None:
+        self._channel = channel
+        self._stub = TaskServiceStub(channel)
+        self._redis = redis
+
+    @classmethod
+    async def open(cls) -> "Client":
+        """One connection to the service."""
+        channel = grpc.aio.insecure_channel(os.environ["FETCHBOX_INGEST_LISTEN"])
+        return cls(channel, Redis(port=int(os.environ["BENCH_PORT"])))
+
+    async def enqueue(self, payload: dict[str, Any]) -> str:
+        """The id of the new job; the first call waits until the service is there."""
+        request = CreateJobRequest(task="chat", payload=json.dumps(payload).encode())
+        job = await self._stub.CreateJob(request, wait_for_ready=True)
+        return str(job.job_id)
+
+    async def done(self, job_id: str) -> bool:
+        """Whether it ended well."""
+        return await ledger.done(self._redis, job_id)
+
+    async def finished(self) -> int:
+        """How many ended well."""
+        return await ledger.finished(self._redis)
