@@ -34,7 +34,7 @@ async def _work(cluster: Cluster, arguments: argparse.Namespace, progress: Progr
 
 def _run(arguments: argparse.Namespace, data: Path) -> list[str]:
     cluster, progress = Cluster(data), Progress()
-    killer = Killer(cluster, arguments.seed, arguments.pause, progress)
+    killer = Killer(cluster.victims, arguments.seed, arguments.pause, progress)
     try:
         cluster.start()
         killer.start()

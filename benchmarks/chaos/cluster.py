@@ -31,19 +31,23 @@ class Victim(Protocol):
 class Cluster:
     """Valkey, SeaweedFS, ingest, an operator and workers, on free ports with their data under one directory."""
 
-    def __init__(self, data: Path) -> None:
+    def __init__(self, data: Path, *, crash_limit: int = 100, more: str = "", gateway: bool = False) -> None:
+        """`more` is further configuration, TOML; with `gateway` there is one, too."""
+        data.mkdir(parents=True, exist_ok=True)
         self.valkey = Valkey(data / "valkey")
         self.seaweed = SeaweedFS(data / "seaweedfs")
         self._data = data
-        self._ports = free_ports(2 + WORKERS)
+        self._ports = free_ports(3 + WORKERS)
         path = data / "fetchbox.toml"
-        path.write_text(self._toml())
+        path.write_text(self._toml(crash_limit) + more)
         self.config: Config = configuration.load(path, {})
         self.roles = {
             "ingest": self._role("ingest", path, self._ports[0]),
             "operator": self._role("operator", path, self._ports[1]),
-            **{f"worker-{i}": self._role("worker", path, self._ports[2 + i]) for i in range(WORKERS)},
+            **{f"worker-{i}": self._role("worker", path, self._ports[3 + i]) for i in range(WORKERS)},
         }
+        if gateway:
+            self.roles["gateway"] = self._role("gateway", path, self._ports[2])
 
     @property
     def victims(self) -> dict[str, Victim]:
@@ -71,7 +75,7 @@ class Cluster:
         log = self._data / f"{role}-{port}.log"
         return Child(role, argv, log, lambda: _listens(port), start_timeout=60, environ=environ)
 
-    def _toml(self) -> str:
+    def _toml(self, crash_limit: int) -> str:
         return f"""
 [redis]
 addr = "{self.valkey.addr}"
@@ -95,8 +99,14 @@ count = 32
 heartbeat_ttl = "3s"
 reap_interval = "1s"
 max_retries = 10
-crash_limit = 100
+crash_limit = {crash_limit}
 backoff = {{ base = "200ms", max = "3s" }}
+
+[gateway]
+listen = "127.0.0.1:{self._ports[2]}"
+ingest = "127.0.0.1:{self._ports[0]}"
+operator = "127.0.0.1:{self._ports[1]}"
+task = "127.0.0.1:{self._ports[0]}"
 
 [fetcher]
 allow_networks = ["127.0.0.0/8"]

@@ -3,10 +3,10 @@
 import threading
 import time
 from collections import Counter
+from collections.abc import Mapping
 from random import Random
 
-from benchmarks.chaos.client import Progress
-from benchmarks.chaos.cluster import Cluster, Victim
+from benchmarks.chaos.cluster import Victim
 from cli.embedded.process import StartError
 
 
@@ -48,14 +48,14 @@ class _Assassin(threading.Thread):
 class Killer:
     """Kills every victim on its own schedule until it rests. `pause` is the longest time between two kills, in s."""
 
-    def __init__(self, cluster: Cluster, seed: int, pause: float, progress: Progress) -> None:
+    def __init__(self, victims: Mapping[str, Victim], seed: int, pause: float, progress: object) -> None:
         self.killed: Counter[str] = Counter()
         self.pause = pause
         self.progress = progress
         self.resting = threading.Event()
         self.closed = threading.Event()
         self._assassins = [
-            _Assassin(name, victim, Random(f"{seed}/{name}"), self) for name, victim in sorted(cluster.victims.items())
+            _Assassin(name, victim, Random(f"{seed}/{name}"), self) for name, victim in sorted(victims.items())
         ]
 
     def start(self) -> None:
