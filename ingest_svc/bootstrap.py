@@ -1,27 +1,40 @@
 """The composition root of the ingest service: the only place where its parts meet."""
 
+import grpc
+
 from fetchbox.config.v1.config_pb2 import Config
 from fetchbox.ingest.v1.ingest_service_pb2 import DESCRIPTOR
 from fetchbox.ingest.v1.ingest_service_pb2_grpc import add_IngestServiceServicer_to_server
+from fetchbox.task.v1.task_service_pb2 import DESCRIPTOR as TASK_DESCRIPTOR
+from fetchbox.task.v1.task_service_pb2_grpc import add_TaskServiceServicer_to_server
+from ingest_svc import task_views
 from ingest_svc.offload import Offload
 from ingest_svc.once import Once
 from ingest_svc.publication import Publication, Reached
 from ingest_svc.room import Room
+from ingest_svc.running import Running
 from ingest_svc.service import IngestService
 from ingest_svc.submit import Submitter
 from ingest_svc.sweep import Sweep
+from ingest_svc.task_creation import TaskCreator
+from ingest_svc.task_service import TaskService
+from ingest_svc.task_sweep import TaskSweep
+from kernel.announcements import Announcer
 from kernel.auth import OPERATOR, TENANT
-from kernel.config import seconds
+from kernel.config import millis, seconds
 from kernel.grpc_server import GrpcServer
 from kernel.handlers import HandlerRegistry
 from kernel.idempotency import Submits
-from kernel.ledger import Ledger
+from kernel.ledger import JobEvent, Ledger
+from kernel.ledger.task_queue import TaskQueue
 from kernel.log.topics import Topics, provision
 from kernel.ratelimit import RateLimit
 from kernel.resources import Resources
 from kernel.service import Periodic, Service
+from kernel.watch import EventSource, Feed, JobWatches
 
 FULL_NAME = DESCRIPTOR.services_by_name["IngestService"].full_name
+TASK_NAME = TASK_DESCRIPTOR.services_by_name["TaskService"].full_name
 
 
 def _nothing(_step: str) -> None:
@@ -37,31 +50,53 @@ async def build(config: Config, resources: Resources, reached: Reached = _nothin
     handlers = HandlerRegistry(config)
     await provision(redis, config)
     await objects.ensure_bucket()
-    ledger = Ledger(redis, config)
-    offload = Offload()
-    publication = Publication(ledger, Topics(redis, config), reached)
+    ledger, topics = Ledger(redis, config), Topics(redis, config)
+    announcer = Announcer(ledger, topics.status)
+    offload, running = Offload(), Running()
+    publication = Publication(ledger, topics, reached)
     once = Once(Submits(redis), seconds(config.ingest.submit_lease), clock)
-    submitter = Submitter(once, objects, handlers, publication, offload, clock, reached)
+    rate = RateLimit(redis, config.ingest.rate_limit_per_sec)
     room = Room(redis, config)
-    ingest = IngestService(config, submitter, RateLimit(redis, config.ingest.rate_limit_per_sec), room, offload)
-    sweep = Sweep(config, ledger, objects, publication, clock)
+    submitter = Submitter(once, objects, handlers, publication, offload, clock, reached)
+    ingest = IngestService(config, submitter, rate, room, offload, running)
+    queue = TaskQueue(redis, config, clock, announcer.announce_all, reached)
+    events = Feed[JobEvent]("task-events", EventSource(redis, "task-events"), clock)
+    tasks = TaskService(
+        config,
+        creator=TaskCreator(once, queue, ledger, reached),
+        ledger=ledger,
+        announcer=announcer,
+        watches=JobWatches(ledger, events, task_views.snapshot_json),
+        rate=rate,
+        offload=offload,
+        running=running,
+    )
     interval = seconds(config.ingest.sweep_interval)
+    sweep = Sweep(config, ledger, objects, publication, clock)
+    task_sweep = TaskSweep(queue, millis(config.ingest.submit_lease))
+
+    def add(server: grpc.aio.Server) -> None:
+        add_IngestServiceServicer_to_server(ingest, server)
+        add_TaskServiceServicer_to_server(tasks, server)
 
     return Service(
         "ingest",
         [
             offload,
-            ingest,
+            queue,
+            events,
+            running,
             Periodic("sweep", interval, sweep.run, clock),
+            Periodic("task-sweep", interval, task_sweep.run, clock),
             Periodic("backlog", interval, room.measure, clock),
             GrpcServer(
                 "ingest-grpc",
                 config.ingest.listen,
                 config,
-                lambda server: add_IngestServiceServicer_to_server(ingest, server),
-                [FULL_NAME],
+                add,
+                [FULL_NAME, TASK_NAME],
                 roles=(OPERATOR, TENANT),
-                # The service checks requests itself: its answers name headers, and big manifests leave the event loop.
+                # The services check requests themselves: answers name headers, and what is big leaves the event loop.
                 validate=False,
             ),
         ],

@@ -46,10 +46,10 @@ def read_envelope(
     request: SubmitJobRequest, metadata: Iterable[tuple[str, str | bytes]], caller: Caller, config: Config
 ) -> Envelope:
     """The envelope of a submit; raises the refusal of whatever is wrong with it, the document not yet looked at."""
-    headers = _Headers(metadata)
+    headers = Headers(metadata)
     named = {name: _stated(request, name, headers) for name in _HEADERS}
     if not named["job_type"]:
-        raise _refused(_HEADERS["job_type"], "is required", "required")
+        raise refused(_HEADERS["job_type"], "is required", "required")
     settings = job_type(config, named["job_type"])
     if settings is None:
         raise FetchboxError(
@@ -79,7 +79,7 @@ def tenant_of(envelope: Envelope, attributes: Mapping[str, Any]) -> str:
     if named is None or named == "":
         return ""
     if not isinstance(named, str):
-        raise _refused("attributes.tenant", "must be a string where nothing else names the tenant", "json.type")
+        raise refused("attributes.tenant", "must be a string where nothing else names the tenant", "json.type")
     _require_pattern("tenant", named, "attributes.tenant")
     return named
 
@@ -94,8 +94,8 @@ def require_json(content_type: str) -> None:
         )
 
 
-class _Headers:
-    """The metadata of a call, in which no header of ours may say two things."""
+class Headers:
+    """The metadata of a call, in which no header that we read may say two things."""
 
     def __init__(self, metadata: Iterable[tuple[str, str | bytes]]) -> None:
         self._values: dict[str, set[str]] = {}
@@ -109,11 +109,11 @@ class _Headers:
         if not values:
             return None
         if len(values) > 1:
-            raise _refused(name, "is sent more than once, with different values", "header.repeated")
+            raise refused(name, "is sent more than once, with different values", "header.repeated")
         return next(iter(values))
 
 
-def _stated(request: SubmitJobRequest, name: str, headers: _Headers) -> str:
+def _stated(request: SubmitJobRequest, name: str, headers: Headers) -> str:
     """What the request's field says, else its header; empty where neither says anything."""
     field: str = getattr(request, name)
     header = None if field else headers.get(_HEADERS[name])
@@ -138,7 +138,7 @@ _PATTERNS: dict[str, re.Pattern[str]] = {
 def _require_pattern(name: str, value: str, place: str) -> None:
     pattern = _PATTERNS[name]
     if pattern.fullmatch(value) is None:
-        raise _refused(place, f"does not match {pattern.pattern}", "string.pattern")
+        raise refused(place, f"does not match {pattern.pattern}", "string.pattern")
 
 
 def _require_own(caller: Caller, named: str) -> None:
@@ -148,5 +148,6 @@ def _require_own(caller: Caller, named: str) -> None:
         )
 
 
-def _refused(place: str, description: str, rule: str) -> FetchboxError:
+def refused(place: str, description: str, rule: str) -> FetchboxError:
+    """`INVALID_PAYLOAD` for one broken rule."""
     return invalid(f"{place}: {description}", [Violation(place, description, rule)])

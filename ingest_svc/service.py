@@ -5,7 +5,6 @@ decompressed, parsed and checked; then the tenant's rate and the room in the bac
 `Submitter` makes the job. The interceptor turns what is raised into a status.
 """
 
-import asyncio
 import time
 from typing import Any
 
@@ -16,9 +15,11 @@ from fetchbox.ingest.v1.ingest_service_pb2 import SubmitJobRequest, SubmitJobRes
 from fetchbox.ingest.v1.ingest_service_pb2_grpc import IngestServiceServicer
 from ingest_svc.job import Job
 from ingest_svc.offload import Offload
+from ingest_svc.origin import traceparent_of
 from ingest_svc.reading import Reading, is_heavy, read
 from ingest_svc.request import Envelope, read_envelope, tenant_of
 from ingest_svc.room import Room
+from ingest_svc.running import Running
 from ingest_svc.submit import Submitter
 from kernel.auth import current_caller
 from kernel.config import millis
@@ -29,17 +30,23 @@ from kernel.telemetry import metrics, tracing
 
 
 class IngestService(IngestServiceServicer):
-    """Takes manifests in. Also a duty: a drain waits for the submits that run."""
+    """Takes manifests in."""
 
-    name = "submits"
-
-    def __init__(self, config: Config, submitter: Submitter, rate: RateLimit, room: Room, offload: Offload) -> None:
+    def __init__(
+        self,
+        config: Config,
+        submitter: Submitter,
+        rate: RateLimit,
+        room: Room,
+        offload: Offload,
+        running: Running,
+    ) -> None:
         self._config = config
         self._submitter = submitter
         self._rate = rate
         self._room = room
         self._offload = offload
-        self._running: set[asyncio.Task[SubmitJobResponse]] = set()
+        self._running = running
 
     async def SubmitJob(  # noqa: N802 - the name of the RPC
         self, request: SubmitJobRequest, context: grpc.aio.ServicerContext[Any, Any]
@@ -65,16 +72,10 @@ class IngestService(IngestServiceServicer):
         self._room.require()
         window = limits.idempotency_window_by_tenant.get(job.tenant, limits.idempotency_window)
         work = self._submitter.submit(job, envelope.idempotency_key, millis(window), reading)
-        return await self._to_the_end(asyncio.create_task(work))
-
-    async def _to_the_end(self, task: asyncio.Task[SubmitJobResponse]) -> SubmitJobResponse:
-        """A client that goes away does not stop its submit halfway: the next one would wait for the lease to end."""
-        self._running.add(task)
-        task.add_done_callback(self._running.discard)
-        return await asyncio.shield(task)
+        return await self._running.to_the_end(work)
 
     def _proposed(self, envelope: Envelope, reading: Reading, metadata: tuple[tuple[str, str | bytes], ...]) -> Job:
-        parent = tracing.traceparent() or _traceparent(metadata)
+        parent = traceparent_of(metadata)
         return Job(
             job_id=uuid7(),
             job_type=envelope.job_type,
@@ -84,24 +85,3 @@ class IngestService(IngestServiceServicer):
             trace_id=tracing.trace_id(parent),
             traceparent=parent,
         )
-
-    async def start(self) -> None:
-        """Nothing to begin."""
-
-    async def drain(self, grace: float) -> None:
-        """Waits for the submits whose clients have gone."""
-        if self._running:
-            await asyncio.wait(self._running, timeout=grace)
-
-    async def stop(self) -> None:
-        """Cancels what still runs: the sweep finishes it."""
-        for task in tuple(self._running):
-            task.cancel()
-        await asyncio.gather(*self._running, return_exceptions=True)
-
-
-def _traceparent(metadata: tuple[tuple[str, str | bytes], ...]) -> str:
-    """The caller's trace, kept for the workers even where this process makes no spans of its own."""
-    sent = next((value for name, value in metadata if name == "traceparent"), "")
-    parent = sent if isinstance(sent, str) else ""
-    return parent if tracing.trace_id(parent) else ""

@@ -9,7 +9,7 @@ timer: a single creation takes two round trips, and so do five hundred.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,10 +77,11 @@ class _Item:
 class Admission:
     """Creates task jobs, a pipeline after the other."""
 
-    def __init__(self, clients: RedisClients, config: config_pb2.Config) -> None:
+    def __init__(self, clients: RedisClients, config: config_pb2.Config, reached: Callable[[str], None]) -> None:
         self._config = config
         self._tries = config.redis.max_retries
         self._link = Link(clients, "fetchbox-tasks", _SCRIPTS, seconds(config.redis.read_timeout))
+        self._reached = reached
         self._gathered: list[_Item] = []
         self._admitted: list[_Item] = []
         self._wake = asyncio.Event()
@@ -203,6 +204,7 @@ class Admission:
                 self._admitted.append(item)
             else:
                 item.fail(FullError(abs(verdict), verdict < 0, oldest_ms))
+        self._reached("admitted")
 
     def _again(self, items: Sequence[_Item], waiting: list[_Item], error: PipeLost) -> None:
         """Those that were lost with the connection come again, ahead of the others, until their tries are used up."""

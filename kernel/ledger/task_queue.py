@@ -53,10 +53,15 @@ class _Left:
     """The task under which it is counted as open; empty for another's entry."""
 
 
+def _nothing(_step: str) -> None:
+    """Nobody watches the steps."""
+
+
 class TaskQueue:
     """Makes task jobs, and keeps the queue free of what is settled.
 
-    `announce` is told of jobs whose entries are about to be deleted by `tidy`, so that their status is published.
+    `announce` is told of jobs whose entries are about to be deleted by `tidy`, so that their status is published;
+    `reached` is called with the name of each step of a creation that is done.
     """
 
     name = "task-queue"
@@ -67,9 +72,10 @@ class TaskQueue:
         config: config_pb2.Config,
         clock: Clock | None = None,
         announce: Callable[[Sequence[str]], Awaitable[None]] | None = None,
+        reached: Callable[[str], None] = _nothing,
     ) -> None:
         self._clients = clients
-        self._admission = Admission(clients, config)
+        self._admission = Admission(clients, config, reached)
         self._announce = announce
         self._clock = clock or SystemClock()
         self._tidying: asyncio.Task[list[str]] | None = None

@@ -1,0 +1,37 @@
+"""Submits that run: a client that goes away does not stop its own halfway, or the next would wait for its lease."""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+class Running:
+    """Runs submits to their end; a duty: a drain waits for those whose clients have gone."""
+
+    name = "submits"
+
+    def __init__(self) -> None:
+        self._running: set[asyncio.Task[Any]] = set()
+
+    async def to_the_end(self, work: Coroutine[Any, Any, T]) -> T:
+        """The outcome of the work, which goes on where its caller is cancelled."""
+        task = asyncio.create_task(work)
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        return await asyncio.shield(task)
+
+    async def start(self) -> None:
+        """Nothing to begin."""
+
+    async def drain(self, grace: float) -> None:
+        """Waits for the submits whose clients have gone."""
+        if self._running:
+            await asyncio.wait(self._running, timeout=grace)
+
+    async def stop(self) -> None:
+        """Cancels what still runs: the sweep finishes it."""
+        for task in tuple(self._running):
+            task.cancel()
+        await asyncio.gather(*self._running, return_exceptions=True)

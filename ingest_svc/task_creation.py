@@ -1,0 +1,102 @@
+"""From an order to a job that waits on the queue, once for its idempotency key, if it has one.
+
+The key is claimed (`Once`); the queue admits the job, writes its record and first event, and takes it
+(`kernel.ledger.task_queue`); the answer is kept under the key, and only then given. A process that dies on the way
+leaves either nothing or a job that the sweep finishes. Whoever repeats the order with its key gets the same job.
+"""
+
+import json
+from dataclasses import replace
+from functools import partial
+
+from fetchbox.errors.v1 import errors_pb2
+from fetchbox.task.v1.job_pb2 import Job
+from ingest_svc import task_views
+from ingest_svc.once import Claim, ForeignJobError, Hold, Once, outcome_unknown, unclaimed
+from ingest_svc.publication import Reached
+from ingest_svc.task_order import Order
+from kernel import keys
+from kernel.auth import Caller
+from kernel.errors import FetchboxError
+from kernel.ids import is_key_safe
+from kernel.ledger import Ledger, TaskRecord
+from kernel.ledger.task_queue import NewTask, TaskQueue
+from kernel.telemetry import metrics
+
+
+class TaskCreator:
+    """Makes jobs of checked orders."""
+
+    def __init__(self, once: Once, queue: TaskQueue, ledger: Ledger, reached: Reached) -> None:
+        self._once = once
+        self._queue = queue
+        self._ledger = ledger
+        self._reached = reached
+
+    async def create(self, order: Order, caller: Caller) -> Job:
+        """The job of an order, as it was when it was created; a known key gives the job that it has.
+
+        `RATE_LIMITED` where the backlog is full; `IDEMPOTENCY_CONFLICT`; `UNAVAILABLE` where a dependency fails, which
+        leaves the outcome open and says so.
+        """
+        key = order.idempotency_key
+        make = partial(self._make, order.new)
+        try:
+            if key:
+                name = keys.task_idempotency(order.new.tenant, key)
+                claim = Claim(name, order.digest, order.new.job_id, order.window_ms)
+                job = Job.FromString(await self._once.run(claim, make))
+            else:
+                job = Job.FromString(await make(unclaimed(order.new.job_id)))
+        except ForeignJobError as foreign:
+            return await self._others(order.new, foreign.job_id, caller)
+        except FetchboxError as error:
+            if error.reason != errors_pb2.REASON_UNAVAILABLE:
+                raise
+            raise outcome_unknown(error, key) from error
+        job.payload = order.new.payload  # the key is bound to its digest, so it need not be kept with the answer
+        return job
+
+    async def _make(self, proposed: NewTask, hold: Hold) -> bytes:
+        new = replace(proposed, job_id=hold.job_id)
+        self._reached("claimed")
+        record = None if hold.fresh else await self._ledger.get(new.job_id)
+        if record is None:
+            created_ms = await self._queue.create(new)
+        else:
+            created_ms = await self._queue.finish(new, record.created_ms)
+        self._reached("queued")
+        metrics.JOBS_ACCEPTED.labels(job_type=new.task).inc()
+        return Job(
+            job_id=new.job_id,
+            task=new.task,
+            status="queued",
+            created_ts=created_ms,
+            updated_ts=created_ms,
+            ttl_s=new.ttl_s,
+            tenant=new.tenant,
+            trace_id=new.trace_id,
+        ).SerializeToString()
+
+    async def _others(self, new: NewTask, job_id: str, caller: Caller) -> Job:
+        """The job that another gateway made under the key, if this order is the same (seed 004, Idempotency)."""
+        found = await self._ledger.task(job_id) if is_key_safe(job_id) else None
+        if found is None or not task_views.may_see(caller, found.record) or not _is_same(new, found):
+            raise FetchboxError(
+                errors_pb2.REASON_IDEMPOTENCY_CONFLICT,
+                "another gateway has used the idempotency key, and not for this request; choose another one",
+            )
+        metrics.JOBS_REPEATED.inc()
+        return task_views.whole(found)
+
+
+def _is_same(new: NewTask, found: TaskRecord) -> bool:
+    """Whether a job has the task and the payload, however that is written."""
+    if found.record.task != new.task:
+        return False
+    if found.payload == new.payload:
+        return True
+    try:
+        return bool(json.loads(found.payload) == json.loads(new.payload))
+    except (ValueError, RecursionError):
+        return False

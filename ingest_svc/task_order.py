@@ -1,0 +1,125 @@
+"""What a client orders with CreateJob: the request, its metadata and the caller's credential, checked.
+
+The rules of task_service.proto hold. A request that plainly keeps them is recognised without protovalidate, which takes
+ten times as long as all else here; a property test proves that the two agree.
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from hashlib import sha256
+
+from buf.validate import validate_pb2
+from fetchbox.config.v1.config_pb2 import Config, Tasks
+from fetchbox.errors.v1 import errors_pb2
+from fetchbox.task.v1.task_service_pb2 import CreateJobRequest
+from ingest_svc.origin import traceparent_of
+from ingest_svc.request import Headers, refused
+from ingest_svc.strict_json import JsonError, read_object
+from kernel.auth import Caller
+from kernel.config import TASKS, millis, task
+from kernel.errors import FetchboxError, Violation
+from kernel.ids import uuid7
+from kernel.ledger.task_queue import NewTask
+from kernel.telemetry import tracing
+from kernel.validation import require_valid
+
+IDEMPOTENCY_KEY = "idempotency-key"
+HEAVY_BYTES = 16_384
+"""Payloads below this are read on the event loop."""
+
+
+def _rules(field: str) -> validate_pb2.FieldRules:
+    rules: validate_pb2.FieldRules = (
+        CreateJobRequest.DESCRIPTOR.fields_by_name[field].GetOptions().Extensions[validate_pb2.field]
+    )
+    return rules
+
+
+_TTL = _rules("ttl_s").int32
+_KEY = re.compile(_rules("idempotency_key").string.pattern)
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """One task to be run, whoever asks how often."""
+
+    new: NewTask
+    """The job as this request would make it."""
+    idempotency_key: str
+    """Empty for none."""
+    digest: str
+    """SHA-256, hex, of all that a repetition has in common: what an idempotency key is bound to."""
+    window_ms: int
+    """How long the key is remembered."""
+
+
+def read_order(
+    request: CreateJobRequest, metadata: tuple[tuple[str, str | bytes], ...], caller: Caller, config: Config
+) -> Order:
+    """The order of a request, its payload not yet read; raises the refusal of whatever is wrong with it."""
+    if not is_plain(request):
+        require_valid(request)
+    if task(config, request.task) is None:
+        raise FetchboxError(
+            errors_pb2.REASON_UNSUPPORTED_JOB_TYPE,
+            f"no handler is configured for the task {request.task!r}: add a table [tasks.{request.task}] "
+            "with its handler or endpoint to the configuration",
+        )
+    parent = traceparent_of(metadata)
+    window = config.ingest.idempotency_window_by_tenant.get(caller.tenant, config.ingest.idempotency_window)
+    return Order(
+        NewTask(
+            job_id=uuid7(),
+            task=request.task,
+            payload=request.payload,
+            ttl_s=request.ttl_s if request.HasField("ttl_s") else config.tasks.job_ttl_s,
+            tenant=caller.tenant,
+            trace_id=tracing.trace_id(parent),
+            traceparent=parent,
+        ),
+        idempotency_key=_key(request, metadata),
+        digest=_digest(request, caller.tenant),
+        window_ms=millis(window),
+    )
+
+
+def is_plain(request: CreateJobRequest) -> bool:
+    """Whether the request plainly keeps the rules of its proto."""
+    return (
+        request.task in TASKS
+        and bool(request.payload)
+        and (not request.HasField("ttl_s") or _TTL.gte <= request.ttl_s <= _TTL.lte)
+        and (not request.idempotency_key or _KEY.fullmatch(request.idempotency_key) is not None)
+    )
+
+
+def check_payload(payload: bytes, limits: Tasks) -> None:
+    """Raises `PAYLOAD_TOO_LARGE`, or `INVALID_PAYLOAD` for anything but a JSON object in which nothing is doubtful."""
+    if len(payload) > limits.max_payload_bytes:
+        raise FetchboxError(
+            errors_pb2.REASON_PAYLOAD_TOO_LARGE,
+            f"payload: has {len(payload)} bytes, and at most {limits.max_payload_bytes} are allowed",
+            (Violation("payload", f"must have at most {limits.max_payload_bytes} bytes", "bytes.max_len"),),
+        )
+    try:
+        read_object(payload, "payload")
+    except JsonError as fault:
+        raise refused(fault.path, fault.description, fault.rule) from fault
+
+
+def _key(request: CreateJobRequest, metadata: Iterable[tuple[str, str | bytes]]) -> str:
+    """The idempotency key: that of the field or of the metadata, which must not differ."""
+    named, sent = request.idempotency_key, Headers(metadata).get(IDEMPOTENCY_KEY)
+    if sent is None:
+        return named
+    if _KEY.fullmatch(sent) is None:
+        raise refused(IDEMPOTENCY_KEY, f"does not match {_KEY.pattern}", "string.pattern")
+    if named and named != sent:
+        raise refused("idempotency_key", f"is another one than that of the header {IDEMPOTENCY_KEY}", "header.differs")
+    return sent
+
+
+def _digest(request: CreateJobRequest, tenant: str) -> str:
+    ttl = str(request.ttl_s) if request.HasField("ttl_s") else ""
+    return sha256(b"\0".join((request.task.encode(), ttl.encode(), tenant.encode(), request.payload))).hexdigest()

@@ -1,0 +1,25 @@
+"""Finishes what creations of task jobs left in the outbox, and clears the queue of what others have settled."""
+
+from kernel.ledger.task_queue import TaskQueue
+from kernel.telemetry import metrics
+from kernel.telemetry.logs import get_logger
+
+log = get_logger("ingest.task_sweep")
+
+
+class TaskSweep:
+    """Outbox members older than the submit lease are abandoned."""
+
+    def __init__(self, queue: TaskQueue, lease_ms: int) -> None:
+        self._queue = queue
+        self._lease_ms = lease_ms
+
+    async def run(self) -> None:
+        """One round."""
+        swept = await self._queue.sweep(self._lease_ms)
+        if swept.published or swept.dropped:
+            metrics.OUTBOX_FINISHED.inc(swept.published)
+            log.info("creations_finished", published=swept.published, dropped=swept.dropped)
+        tidied = await self._queue.tidy()
+        if tidied:
+            log.info("queue_tidied", entries=len(tidied))
