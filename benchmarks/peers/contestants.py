@@ -7,7 +7,6 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
 
 import redis
 
@@ -68,7 +67,7 @@ def _taskiq() -> Contestant:
 
 def _unacknowledged(server: Server) -> int:
     """Taskiq acknowledges when the result is saved, and deletes nothing."""
-    (group,) = cast("list[dict[str, Any]]", server.xinfo_groups("taskiq"))
+    (group,) = server.xinfo_groups("taskiq")
     return server.xlen("taskiq") - int(group["entries-read"] or 0) + int(group["pending"])
 
 

@@ -85,7 +85,7 @@ class Run:
     def _fresh(self) -> None:
         for name, value in _STOCK:
             self._server.config_set(name, value)
-        self._server.execute_command("FLUSHALL", "SYNC")
+        self._server.execute_command("FLUSHALL", "SYNC")  # type: ignore[no-untyped-call]  # redis-py leaves it so
         self._server.bgrewriteaof()
         while self._server.info("persistence")["aof_rewrite_in_progress"]:
             time.sleep(_POLL_SECONDS)
