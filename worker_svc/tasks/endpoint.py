@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import io
 from collections.abc import AsyncIterator, Mapping
 from typing import Final, cast
 
@@ -124,8 +125,9 @@ class Endpoint:
     async def _send(self, body: bytes, headers: Mapping[str, str]) -> WireResponse:
         if self._session is None:
             raise RuntimeError("the handler is not started")
+        data = io.BytesIO(body)  # is sent in pieces, so that a large one does not hold the loop
         async with asyncio.timeout(self._head_seconds):
-            answer = await self._session.post(self._url, data=body, headers=headers, allow_redirects=False)
+            answer = await self._session.post(self._url, data=data, headers=headers, allow_redirects=False)
         return cast("WireResponse", answer)
 
     async def _refused(self, response: WireResponse) -> TaskError:

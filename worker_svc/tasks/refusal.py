@@ -14,6 +14,8 @@ from worker_svc.tasks import failures
 from worker_svc.tasks.documents import parsed, well_formed
 
 _LONGEST_MESSAGE: Final = 500
+_LONGEST_READ: Final = 2_000
+"""Letters of a message that are looked at: looking takes the square of their number."""
 _SHORTEST_SECRET: Final = 8
 _HARMLESS: Final = frozenset({"accept", "content-type", "user-agent"})
 _KEY: Final = re.compile(r"\bsk-[\w*.-]{4,}")
@@ -46,7 +48,8 @@ class Words:
         """The text as it may be shown."""
         for secret in self._secrets:
             text = text.replace(secret, redaction.HIDDEN)
-        text = _KEY.sub(redaction.HIDDEN, redaction.text(" ".join(well_formed(text).split())))
+        text = " ".join(well_formed(text).split())[:_LONGEST_READ]
+        text = _KEY.sub(redaction.HIDDEN, redaction.text(text))
         text = "".join(letter if letter.isprintable() else "?" for letter in text)
         return text if len(text) <= _LONGEST_MESSAGE else f"{text[:_LONGEST_MESSAGE]}…"
 
