@@ -60,11 +60,11 @@ class ModelServer:
         script = self.answers.pop(0) if self.answers else self._model
         try:
             answer = await script(request)
-            self.answered.set()
-            return answer
         except asyncio.CancelledError:
             self.gone.set()
             raise
+        self.answered.set()
+        return answer
 
     async def _model(self, request: web.Request) -> web.StreamResponse:
         """What a model does: it repeats what it was told, word by word."""
