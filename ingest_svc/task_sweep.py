@@ -19,7 +19,7 @@ class TaskSweep:
         swept = await self._queue.sweep(self._lease_ms)
         if swept.published or swept.dropped:
             metrics.OUTBOX_FINISHED.inc(swept.published)
-            log.info("creations_finished", published=swept.published, dropped=swept.dropped)
+            log.info("creations_finished", count=swept.published, dropped=swept.dropped)
         tidied = await self._queue.tidy()
         if tidied:
-            log.info("queue_tidied", entries=len(tidied))
+            log.info("queue_tidied", removed=len(tidied))

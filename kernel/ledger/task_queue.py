@@ -180,7 +180,7 @@ class TaskQueue:
             for entry, status in zip(left, await batch.execute(), strict=True):
                 (over if status is None or status.decode() in TERMINAL else lost).append(entry)
         if lost:
-            _log.warn("queue_entries_returned", entries=len(lost))
+            _log.warn("queue_entries_returned", count=len(lost))
             await self._clients.call(
                 scripts.TASK_RETURN, [keys.QUEUE], [keys.GROUP_WORKERS, *(entry.id for entry in lost)]
             )

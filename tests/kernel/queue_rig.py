@@ -1,0 +1,132 @@
+"""The task queue on a real server, and those who share it: workers of ours and of others."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from lane_rig import settings
+
+from fetchbox.config.v1.config_pb2 import Config
+from kernel import ids, keys, scripts
+from kernel.ledger import Ledger
+from kernel.ledger.task_queue import NewTask, TaskQueue
+from kernel.redis import RedisClients
+
+QUEUE_KEYS = [keys.QUEUE, keys.outbox(keys.QUEUE), keys.open_tasks()]
+FIELDS = ("job_id", "task", "payload", "status", "created_ts", "updated_ts", "ttl_s", "result", "error")
+"""The fields of a record, literally as in seed 004."""
+
+
+def new_task(task: str = "chat", payload: bytes = b'{"a":1}', **more: Any) -> NewTask:
+    """A job that is to be."""
+    return NewTask(job_id=more.pop("job_id", "") or ids.uuid7(), task=task, payload=payload, ttl_s=60, **more)
+
+
+class QueueRig:
+    """Everything that a test of the queue touches."""
+
+    def __init__(self, config: Config, clients: RedisClients, queue: TaskQueue) -> None:
+        self.config = config
+        self.clients = clients
+        self.redis = clients.commands
+        self.queue = queue
+        self.ledger = Ledger(clients, config)
+
+    @classmethod
+    @asynccontextmanager
+    async def on(cls, config: Config) -> AsyncIterator[QueueRig]:
+        clients = await RedisClients.open(config.redis)
+        await clients.call(scripts.PROVISION, [keys.QUEUE], [keys.GROUP_WORKERS])
+        queue = TaskQueue(clients, config)
+        await queue.start()
+        yield cls(config, clients, queue)
+        await queue.stop()
+        await clients.close()
+
+    async def admit(self, new: NewTask, limit: int = 200, task_limit: int = 0) -> int:
+        """The first step alone: 0 where there was room."""
+        reply = await self.clients.call(scripts.TASK_ADMIT, QUEUE_KEYS, [limit, new.task, new.job_id, task_limit])
+        return int(reply[2])
+
+    async def accept(self, new: NewTask) -> bool:
+        """The second step alone: whether it made the record."""
+        at = await self.clients.now_ms()
+        fields = ["job_id", new.job_id, "task", new.task, "payload", new.payload, "ttl_s", new.ttl_s]
+        names = [keys.job(new.job_id), keys.job_events(new.job_id)]
+        made = await self.clients.call(scripts.TASK_ACCEPT, names, ["gateway.enqueue", at, *fields])
+        return made[0] == 1
+
+    async def publish(self, new: NewTask) -> bool:
+        """The third step alone: whether it put the job on the queue."""
+        args = [new.task, new.job_id, new.payload, new.traceparent]
+        return await self.clients.call(scripts.TASK_PUBLISH, QUEUE_KEYS, args) == [1]
+
+    async def add_foreign(self, job_id: str = "", task: str = "chat", entry: str = "*") -> str:
+        """An entry of another gateway, without a record."""
+        values = {"job_id": job_id or ids.uuid7(), "task": task, "payload": "{}"}
+        return (await self.redis.xadd(keys.QUEUE, values, id=entry)).decode()
+
+    async def deliver(self, count: int = 1, consumer: str = "bare") -> list[str]:
+        """The ids of the next entries, now pending for a consumer."""
+        reply = await self.redis.xreadgroup(keys.GROUP_WORKERS, consumer, {keys.QUEUE: ">"}, count)
+        found = reply.values() if isinstance(reply, dict) else [rows for _, rows in reply]
+        return [row[0].decode() for rows in found for row in _flat(rows)]
+
+    async def acknowledge(self, *entries: str) -> None:
+        """What our workers do with settled entries."""
+        values = dict(await self.entries())
+        pairs = [part for entry in entries for part in (entry, values[entry].get("task", "") * _ours(values[entry]))]
+        names = [keys.QUEUE, keys.redo(keys.QUEUE), keys.delayed(keys.QUEUE), keys.open_tasks()]
+        await self.clients.call(scripts.TASK_ACKNOWLEDGE, names, [keys.GROUP_WORKERS, *pairs])
+
+    async def end(self, job_id: str, status: str = "done") -> None:
+        """What another's worker does to a record at its job's end."""
+        await self.redis.hset(keys.job(job_id), "status", status)
+
+    async def entries(self) -> list[tuple[str, dict[str, str]]]:
+        """All entries of the queue, oldest first."""
+        rows = await self.redis.xrange(keys.QUEUE)
+        return [(row[0].decode(), {k.decode(): v.decode() for k, v in row[1].items()}) for row in rows]
+
+    async def queued(self) -> list[str]:
+        """The jobs on the queue, oldest first."""
+        return [values["job_id"] for _, values in await self.entries()]
+
+    async def record(self, job_id: str) -> dict[str, str]:
+        """The hash of a job, as it is."""
+        return {k.decode(): v.decode() for k, v in (await self.redis.hgetall(keys.job(job_id))).items()}
+
+    async def counted(self) -> dict[str, int]:
+        """How many entries of ours are on the queue, by task, told from the entries themselves."""
+        found: dict[str, int] = {}
+        for _, values in await self.entries():
+            if _ours(values):
+                found[values["task"]] = found.get(values["task"], 0) + 1
+        return found
+
+
+@asynccontextmanager
+async def queue_rig(addr: str, limit: int = 200, **limits: int) -> AsyncIterator[QueueRig]:
+    """A rig whose tasks are all configured; `limits` are those of single tasks."""
+    async with QueueRig.on(queue_config(addr, limit, **limits)) as made:
+        yield made
+
+
+def queue_config(addr: str, limit: int = 200, **limits: int) -> Config:
+    """The defaults with these limits."""
+    config = settings(addr)
+    config.tasks.max_backlog = limit
+    for task, most in limits.items():
+        getattr(config.tasks, task).max_backlog = most
+    return config
+
+
+def _ours(values: dict[str, str]) -> bool:
+    return "ledger" in values
+
+
+def _flat(rows: list[Any]) -> list[Any]:
+    nested = rows and isinstance(rows[0], list) and rows[0] and isinstance(rows[0][0], list | tuple)
+    return [entry for part in rows for entry in part] if nested else rows
