@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from fetchbox.errors.v1 import errors_pb2
@@ -108,6 +108,14 @@ class Lending:
         for one in late:
             await self._settle(one.lent, one.claim, self._late(one.claim, self._deadline))
         return [one.lent.name() for one in held if one in late or one.claim.job_id in ended]
+
+    async def report(self, worker_id: str, name: str, first: int, events: Sequence[tuple[str, bytes]]) -> None:
+        """Writes events of a claim of seed 004, type and data of each, numbered on from `first`."""
+        _, claim = await self._claimed(worker_id, name)
+        if claim.queued is None:
+            raise invalid("only tasks of seed 004 have events")
+        if not await self._lane.report(self._lane.adopt(claim), first, events):
+            _gone("the claim is lost, or its job was canceled: stop the work")
 
     async def complete(self, worker_id: str, name: str, stored: StoredObject) -> str:
         """Settles a claim as done; the word of `SettleTaskResponse.outcome`."""

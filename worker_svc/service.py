@@ -64,6 +64,12 @@ class WorkerService(pb_grpc.WorkerServiceServicer):
         canceled = await self._lending.heartbeat(request.worker_id)
         return pb.HeartbeatResponse(lease=self._lease(), canceled=canceled)
 
+    async def ReportEvents(self, request: pb.ReportEventsRequest, context: _Context) -> pb.ReportEventsResponse:
+        """Writes events of a lent task."""
+        events = [(event.type, event.data) for event in request.events]
+        await self._lending.report(request.worker_id, request.claim, request.first, events)
+        return pb.ReportEventsResponse()
+
     async def CompleteTask(self, request: pb.CompleteTaskRequest, context: _Context) -> pb.SettleTaskResponse:
         """Settles a lent task as done."""
         stored = StoredObject(
