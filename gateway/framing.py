@@ -62,17 +62,16 @@ class EventFraming(Framing):
         option: options_pb2.ServerSentEvent = output.GetOptions().Extensions[options_pb2.sse]
         self._id = option.id_field
         self._event = option.event_field
+        self._retry = b"retry: %d\n" % option.retry_ms if option.retry_ms else b""
         self._print: Callable[[Message], bytes] = printer.json
         if option.data_field:
             self._print = _field_printer(output.fields_by_name[option.data_field], codec)
 
     def frame(self, message: Message) -> bytes:
-        """`id:`, `event:` and `data:`; an empty field leaves its line out."""
-        return b"%b%bdata: %b\n\n" % (
-            self._line("id", self._id, message),
-            self._line("event", self._event, message),
-            _one_line(self._print(message)),
-        )
+        """`id:`, `event:` and `data:`; an empty field leaves its line out. Without an `id:` there may be a `retry:`."""
+        place = self._line("id", self._id, message)
+        event = self._line("event", self._event, message)
+        return b"%b%bdata: %b\n%b\n" % (place, event, _one_line(self._print(message)), b"" if place else self._retry)
 
     def _line(self, name: str, field: str, message: Message) -> bytes:
         value = getattr(message, field) if field else ""

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +16,7 @@ from grpc_status import rpc_status
 from fetchbox.errors.v1 import errors_pb2
 from gateway.limits import Limits
 from kernel.errors import FetchboxError, to_status
+from tests import sse
 from tests.gateway.support import Call, Gateway, Rule, add_service, running
 
 TYPES = ("echo.v1.Watch", "echo.v1.Event")
@@ -26,7 +27,7 @@ RULES = [
 ]
 REFUSALS = {"missing": errors_pb2.REASON_NOT_FOUND}
 GREETINGS = {mode: ["hello"] for mode in ("hello", "hello-wait", "hello-fail")} | {"hello-gap": ["hello", "gap"]}
-SSE = {"Accept": "text/event-stream"}
+SSE = sse.ACCEPT
 TEXT = "line1\nline2\r\x85\u2028end"
 RAW = b'{ "big" : 847458834325543643123,\r\n "a":[] }'
 
@@ -108,46 +109,17 @@ async def http(gate: Gateway) -> AsyncIterator[aiohttp.ClientSession]:
         yield session
 
 
-@dataclass
-class Frame:
-    id: str = ""
-    event: str = ""
-    data: str = ""
-    comment: str = ""
-
-
-def frames(wire: bytes) -> list[Frame]:
-    """The events of a stream by the rules of WHATWG: CR, LF and CRLF end lines, a blank line ends an event."""
-    text = wire.decode().replace("\r\n", "\n").replace("\r", "\n")
-    assert text.endswith("\n\n") or not text
-    return [_frame(block.split("\n")) for block in text.split("\n\n") if block]
-
-
-def _frame(lines: Iterable[str]) -> Frame:
-    frame = Frame()
-    data: list[str] = []
-    for line in lines:
-        name, _, value = line.partition(":")
-        value = value.removeprefix(" ")
-        if name == "data":
-            data.append(value)
-        else:
-            setattr(frame, name or "comment", value)
-    frame.data = "\n".join(data)
-    return frame
-
-
-async def _events(http: aiohttp.ClientSession, target: str, **headers: str) -> list[Frame]:
+async def _events(http: aiohttp.ClientSession, target: str, **headers: str) -> list[sse.Event]:
     async with http.get(target, headers={**SSE, **headers}) as answer:
         assert answer.status == 200
         assert answer.content_type == "text/event-stream"
-        return frames(await answer.read())
+        return sse.parse(await answer.read())
 
 
 @pytest.mark.req("R004-sse.01", "R004-sse.06", "R004-sse.07", "R004-sse.08")
 async def test_events_have_id_event_and_data_and_end_with_the_rpc(http: aiohttp.ClientSession) -> None:
     found = await _events(http, "/v1/x/events?count=2&mode=done")
-    assert [(frame.id, frame.event) for frame in found] == [
+    assert [(frame.id, frame.type) for frame in found] == [
         ("1", "tick"),
         ("2", "tick"),
         ("3", "done"),
@@ -160,23 +132,10 @@ async def test_events_have_id_event_and_data_and_end_with_the_rpc(http: aiohttp.
 
 
 async def test_no_line_end_of_a_message_is_one_of_the_wire(http: aiohttp.ClientSession) -> None:
-    async with http.get("/v1/x/events?count=3", headers=SSE) as answer:
-        wire = await answer.read()
-    assert b"\r" not in wire
-    assert wire.count(b"\n\n") == 3
     async with http.get("/v1/x/events?count=3") as answer:
         lines = (await answer.read()).split(b"\n")
     assert [json.loads(line)["text"] for line in lines[:3]] == [TEXT] * 3
     assert lines[3:] == [b""]
-
-
-async def test_headers_keep_proxies_from_holding_events_back(http: aiohttp.ClientSession) -> None:
-    async with http.get("/v1/x/events?count=1", headers=SSE) as answer:
-        assert answer.headers["Cache-Control"] == "no-store, no-transform"
-        assert answer.headers["X-Accel-Buffering"] == "no"
-        assert "Content-Length" not in answer.headers
-        assert "Content-Encoding" not in answer.headers
-        assert "Access-Control-Allow-Origin" not in answer.headers
 
 
 @pytest.mark.req("R001-2.15")
@@ -233,8 +192,8 @@ async def test_who_resumes_after_the_end_is_told_not_to_come_again(http: aiohttp
 async def test_a_greeting_is_held_back_only_for_a_moment(http: aiohttp.ClientSession) -> None:
     cursor = {"Last-Event-ID": "4"}
     found = await _events(http, "/v1/x/events?count=5&mode=hello", **cursor)
-    assert [frame.event for frame in found] == ["hello", "tick"]
-    assert [frame.event for frame in await _events(http, "/v1/x/events?count=4&mode=hello-gap", **cursor)] == [
+    assert [frame.type for frame in found] == ["hello", "tick"]
+    assert [frame.type for frame in await _events(http, "/v1/x/events?count=4&mode=hello-gap", **cursor)] == [
         "hello",
         "gap",
     ]
@@ -262,8 +221,8 @@ async def test_a_refusal_before_the_first_event_is_a_real_status(http: aiohttp.C
 
 async def test_a_failure_after_the_start_is_told_in_the_stream(http: aiohttp.ClientSession) -> None:
     found = await _events(http, "/v1/x/events?count=1&mode=fail")
-    assert [frame.event for frame in found] == ["tick", "stream_error"]
-    assert found[1].id == ""
+    assert [frame.type for frame in found] == ["tick", "stream_error"]
+    assert found[1].id is None
     status = json.loads(found[1].data)
     assert (status["code"], status["details"][0]["reason"]) == (14, "UNAVAILABLE")
     async with http.get("/v1/x/events?count=1&mode=fail") as answer:
@@ -275,7 +234,7 @@ async def test_a_failure_after_the_start_is_told_in_the_stream(http: aiohttp.Cli
 
 async def test_an_event_that_would_break_the_wire_is_a_failure(http: aiohttp.ClientSession) -> None:
     found = await _events(http, "/v1/x/events?count=1&mode=unsafe")
-    assert [frame.event for frame in found] == ["tick", "stream_error"]
+    assert [frame.type for frame in found] == ["tick", "stream_error"]
     assert json.loads(found[1].data)["details"][0]["reason"] == "INTERNAL_ERROR"
 
 
@@ -290,7 +249,7 @@ async def test_a_stream_of_bytes_is_their_concatenation(http: aiohttp.ClientSess
 
 async def test_one_field_may_be_the_data(http: aiohttp.ClientSession) -> None:
     (frame,) = await _events(http, "/v1/x/chat")
-    assert (frame.id, frame.event) == ("", "")
+    assert (frame.id, frame.type) == (None, "message")
     assert json.loads(frame.data)["text"] == "hi"
 
 
@@ -307,15 +266,14 @@ async def test_an_idle_stream_gets_heartbeats_and_begins_without_an_event(
 async def test_each_event_arrives_when_it_is_made(http: aiohttp.ClientSession) -> None:
     async with http.get("/v1/x/events?count=1&mode=wait", headers=SSE) as answer:
         wire = await asyncio.wait_for(answer.content.readuntil(b"\n\n"), 2)
-    assert frames(wire)[0].id == "1"
+    assert sse.parse(wire)[0].id == "1"
 
 
-@pytest.mark.parametrize("headers", [SSE, {}])
 async def test_a_client_that_leaves_cancels_the_call(
-    gate: Gateway, source: Source, headers: dict[str, str], caplog: pytest.LogCaptureFixture
+    gate: Gateway, source: Source, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with aiohttp.ClientSession(gate.url) as http:
-        answer = await http.get("/v1/x/events?count=1&mode=wait", headers=headers)
+        answer = await http.get("/v1/x/events?count=1&mode=wait")
         await answer.content.readline()
         answer.close()
     assert source.canceled is not None
@@ -337,29 +295,6 @@ async def test_a_client_that_does_not_read_holds_the_service_back(gate: Gateway,
     writer.close()
 
 
-async def test_a_client_that_stalls_is_closed(gate: Gateway, source: Source) -> None:
-    _, writer = await asyncio.open_connection("127.0.0.1", gate.port, limit=2**16)
-    writer.write(b"GET /v1/x/events?count=100000&mode=flood HTTP/1.1\r\nHost: x\r\nAccept: text/event-stream\r\n\r\n")
-    deadline = time.monotonic() + 10
-    while gate.server._handler._streams or not source.sent:
-        assert time.monotonic() < deadline
-        await asyncio.sleep(0.05)
-    writer.close()
-
-
-async def test_a_large_event_arrives_whole(pool: DescriptorPool) -> None:
-    async def big(call: Call) -> AsyncIterator[Any]:
-        yield running_gateway.new("echo.v1.Event", id=1, text="x" * (1 << 20))
-
-    async with (
-        running(pool, add_service(pool, RULES), {"Watch": big}) as running_gateway,
-        aiohttp.ClientSession(running_gateway.url) as http,
-        http.get("/v1/x/events", headers=SSE) as answer,
-    ):
-        (frame,) = frames(await answer.read())
-    assert len(json.loads(frame.data)["text"]) == 1 << 20
-
-
 async def test_a_drain_ends_streams_and_lets_clients_know(gate: Gateway, source: Source) -> None:
     async with aiohttp.ClientSession(gate.url) as http:
         events = await http.get("/v1/x/events?count=1&mode=wait", headers=SSE)
@@ -371,8 +306,3 @@ async def test_a_drain_ends_streams_and_lets_clients_know(gate: Gateway, source:
         assert json.loads((await lines.read()).splitlines()[-1])["error"]["code"] == 14
         with pytest.raises(aiohttp.ClientConnectorError):
             await http.get("/v1/x/events?count=1")
-
-
-async def test_head_of_a_stream_is_not_possible(http: aiohttp.ClientSession) -> None:
-    async with http.head("/v1/x/events") as answer:
-        assert answer.status == 405

@@ -65,22 +65,28 @@ class ServerSentEvent(_message.Message):
     ID_FIELD_FIELD_NUMBER: _builtins.int
     EVENT_FIELD_FIELD_NUMBER: _builtins.int
     DATA_FIELD_FIELD_NUMBER: _builtins.int
+    RETRY_MS_FIELD_NUMBER: _builtins.int
     id_field: _builtins.str
     """The field of the `id:` line."""
     event_field: _builtins.str
     """The field of the `event:` line; empty: no such line, so browsers call it `message`."""
     data_field: _builtins.str
     """The field of the `data:` line, printed as JSON; empty: the whole message."""
+    retry_ms: _builtins.int
+    """How long a client is to wait before it connects again, in milliseconds: the `retry:` line of events without an id,
+    such as the greeting. 0: no such line, so browsers wait some seconds of their own choice.
+    """
     def __init__(
         self,
         *,
         id_field: _builtins.str = ...,
         event_field: _builtins.str = ...,
         data_field: _builtins.str = ...,
+        retry_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["data_field", b"data_field", "event_field", b"event_field", "id_field", b"id_field"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data_field", b"data_field", "event_field", b"event_field", "id_field", b"id_field", "retry_ms", b"retry_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
