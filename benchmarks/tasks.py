@@ -1,6 +1,6 @@
 """Task jobs beside arq, taskiq-redis, streaQ and BullMQ: what enqueueing and processing a no-op job costs.
 
-    python -m benchmarks.tasks [--jobs 20000] [--slots 64] [--rounds 5] [--only fetchbox,bullmq] [--json FILE]
+    python -m benchmarks.tasks [--jobs 10000] [--slots 64] [--rounds 5] [--only fetchbox,bullmq] [--json FILE]
 
 One Valkey process of the run, emptied before each part; appendfsync everysec for all. Everybody gets one worker
 process with so many slots, and the same payload. In each round each contestant enqueues by single calls, 64 at a time,
@@ -78,18 +78,25 @@ def _machine() -> dict[str, Any]:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--jobs", type=int, default=20_000)
+    parser.add_argument("--jobs", type=int, default=10_000)
     parser.add_argument("--slots", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--only", default=_ALL, help="names, separated by commas")
     parser.add_argument("--latency-jobs", type=int, default=100, help="a round; 0 leaves latency out")
     parser.add_argument("--latency-pause", type=float, default=0.01, help="seconds between them")
     parser.add_argument("--patience", type=float, default=180.0, help="seconds after which a part has failed")
+    parser.add_argument("--profile", action="store_true", help="where our worker's time goes; figures are then larger")
     parser.add_argument("--json", type=Path, help="where every figure is written too")
     return parser.parse_args()
 
 
-def _measured(everyone: list[Contestant], rounds: int, load: Load) -> dict[str, list[Figures]]:
+def _profiled(contestant: Contestant, report: Path) -> Contestant:
+    """The same, its worker under a profile."""
+    worker = [sys.executable, "-m", "benchmarks.peers.profiled", *contestant.worker[1:]]
+    return dataclasses.replace(contestant, worker=worker, environ=contestant.environ | {"BENCH_PROFILE": str(report)})
+
+
+def _measured(everyone: list[Contestant], rounds: int, load: Load, profile: bool) -> dict[str, list[Figures]]:
     runs: dict[str, list[Figures]] = {contestant.name: [] for contestant in everyone}
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -101,9 +108,13 @@ def _measured(everyone: list[Contestant], rounds: int, load: Load) -> dict[str, 
         server = stack.enter_context(redis.Redis(port=valkey.port))
         for number in range(rounds):
             for contestant in everyone:
-                figures = Run(contestant, server, load, folder)()
+                report = folder / f"{contestant.name}.profile"
+                wanted = profile and contestant.name.startswith(_OURS)
+                figures = Run(_profiled(contestant, report) if wanted else contestant, server, load, folder)()
                 runs[contestant.name].append(figures)
                 print(_row(f"{number + 1} {contestant.name}", _summary([figures])), flush=True)
+                if wanted:
+                    print(report.read_text(encoding="utf-8"))
     return runs
 
 
@@ -142,7 +153,7 @@ def main() -> int:
     print(", ".join(f"{name} {value}" for name, value in machine.items()))
     print(f"{load.jobs} jobs, {load.slots} slots, appendfsync everysec, {arguments.rounds} rounds")
     print(f"{'':<16}" + "".join(f"{column:>12}" for column in _COLUMNS))
-    runs = _measured(everyone, arguments.rounds, load)
+    runs = _measured(everyone, arguments.rounds, load, arguments.profile)
     found = {name: _summary(of) for name, of in runs.items()}
     print("medians")
     for name, summary in found.items():
