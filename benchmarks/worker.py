@@ -13,7 +13,6 @@ import asyncio
 import os
 import platform
 import random
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -32,10 +31,14 @@ from kernel.lanes.worker import WorkerLane
 from kernel.ledger import JobRecord, Ledger
 from kernel.objects import ObjectStore
 from kernel.redis import RedisClients
+from worker_svc.deadlines import Deadlines
 from worker_svc.fetch import Fetcher
 from worker_svc.fetching import TaskRunner
 from worker_svc.retries import Retries
 from worker_svc.runner import Limits, Runner
+from worker_svc.task_runner import QueuedRunner
+from worker_svc.tasks import TaskHandlers
+from worker_svc.work import Work
 
 _URL = "https://cdn.example.com/gallery/2024/05/01/image-%06d.jpg?size=large"
 
@@ -72,8 +75,16 @@ def _runner(config: Config, clients: RedisClients, slots: int) -> Runner:
     fetcher = Fetcher(config, objects, MemoryHostGates(clock), clock)
     tasks = TaskRunner(config, HandlerRegistry(config), fetcher, objects, clock, retries)
     lane = WorkerLane(clients, config, "bench", clock, random.Random(1), lambda _: False, retries)
+    work = Work(tasks, QueuedRunner(config, TaskHandlers(config, {}), lane, clock), Deadlines(config))
     return Runner(
-        lane, tasks, Limits(slots, 0.5, 600), clock, late=tasks.late, final_due=lambda: None, drained=asyncio.Event()
+        lane,
+        work,
+        Limits(slots, 0.5),
+        clock,
+        deadline=work.deadline,
+        late=work.late,
+        final_due=lambda: None,
+        drained=asyncio.Event(),
     )
 
 
@@ -122,4 +133,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

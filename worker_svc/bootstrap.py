@@ -12,7 +12,7 @@ import grpc
 from fetchbox.config.v1.config_pb2 import Config
 from fetchbox.worker.v1 import worker_service_pb2 as pb
 from fetchbox.worker.v1 import worker_service_pb2_grpc as pb_grpc
-from kernel.config import seconds
+from kernel.config import TASKS, seconds
 from kernel.garbage import collect_seldom
 from kernel.grpc_server import GrpcServer
 from kernel.handlers import HandlerRegistry
@@ -29,6 +29,7 @@ from worker_svc.announcement import Announcement
 from worker_svc.cancel import POLL_SECONDS, CancelWatch
 from worker_svc.conclusion import Conclusion
 from worker_svc.connections import Connections
+from worker_svc.deadlines import Deadlines
 from worker_svc.fetch import Fetcher, environment_secrets
 from worker_svc.fetching import TaskRunner
 from worker_svc.finalizer import Finalizer
@@ -36,6 +37,9 @@ from worker_svc.lending import SURPLUS_SECONDS, Lending
 from worker_svc.retries import Retries
 from worker_svc.runner import Limits, Runner
 from worker_svc.service import WorkerService
+from worker_svc.task_runner import QueuedRunner
+from worker_svc.tasks import TaskHandlers
+from worker_svc.work import Work
 
 
 async def build(config: Config, resources: Resources) -> Service:
@@ -45,37 +49,50 @@ async def build(config: Config, resources: Resources) -> Service:
     """
     handlers = HandlerRegistry(config)
     await provision(resources.redis, config)
-    metrics.configure(config.job_types)
+    metrics.configure([*config.job_types, *TASKS])
     worker_id = uuid7()
-    deadline = seconds(config.worker.deadline)
+    deadlines = Deadlines(config)
     retries = Retries(config)
     gates = RedisHostGates(resources.redis.commands, resources.clock)
     secrets = environment_secrets(os.environ)
     fetcher = Fetcher(config, resources.objects, gates, resources.clock, secrets=secrets)
-    tasks = TaskRunner(config, handlers, fetcher, resources.objects, resources.clock, retries)
+    task_handlers = TaskHandlers(config, secrets)
     ledger = Ledger(resources.redis, config)
-    lane = _lane(WorkerLane, config, resources, worker_id, retries)
-    lender = _lane(LendingLane, config, resources, f"{worker_id}-lender", retries)
+    lane = _lane(WorkerLane, config, resources, worker_id, retries, task_handlers.remote)
+    lender = _lane(LendingLane, config, resources, f"{worker_id}-lender", retries, task_handlers.remote)
+    work = Work(
+        TaskRunner(config, handlers, fetcher, resources.objects, resources.clock, retries),
+        QueuedRunner(config, task_handlers, lane, resources.clock),
+        deadlines,
+    )
     drained = asyncio.Event()
     finalizer = Finalizer(
         lane,
         ledger,
-        Conclusion(ledger, resources.objects, handlers, deadline),
+        Conclusion(ledger, resources.objects, handlers, deadlines.default),
         Announcement(Topics(resources.redis, config)),
         worker_id,
         resources.clock,
         seconds(config.worker.heartbeat_ttl),
         drained,
     )
-    limits = Limits(config.worker.count, seconds(config.worker.block), deadline)
-    runner = Runner(lane, tasks, limits, resources.clock, late=tasks.late, final_due=finalizer.kick, drained=drained)
+    runner = Runner(
+        lane,
+        work,
+        Limits(config.worker.count, seconds(config.worker.block)),
+        resources.clock,
+        deadline=work.deadline,
+        late=work.late,
+        final_due=finalizer.kick,
+        drained=drained,
+    )
     lending = Lending(
         lender,
         f"{worker_id}-lender",
         RemoteLeases(resources.redis, config),
         resources.clock,
-        deadline,
-        late=tasks.late,
+        deadlines.default,
+        late=work.late,
         final_due=finalizer.kick,
     )
     steering = WorkerService(worker_id, lane, runner, lending, resources.clock, seconds(config.worker.drain_grace))
@@ -87,8 +104,9 @@ async def build(config: Config, resources: Resources) -> Service:
         "worker",
         [
             Connections(fetcher),
+            task_handlers,
             runner,
-            Periodic("cancel", POLL_SECONDS, CancelWatch(lane, runner, tasks.canceled), resources.clock),
+            Periodic("cancel", POLL_SECONDS, CancelWatch(lane, runner, work.canceled), resources.clock),
             Periodic("reconcile", reconcile_seconds, lambda: lane.reconcile(runner.held()), resources.clock),
             finalizer,
             lending,
@@ -101,8 +119,10 @@ async def build(config: Config, resources: Resources) -> Service:
 _L = TypeVar("_L", bound=WorkerLane)
 
 
-def _lane(kind: type[_L], config: Config, resources: Resources, worker_id: str, retries: Retries) -> _L:
-    """Every fetch job is finalized: its results document is written then."""
+def _lane(
+    kind: type[_L], config: Config, resources: Resources, worker_id: str, retries: Retries, remote: frozenset[str]
+) -> _L:
+    """Every fetch job is finalized: its results document is written then. `remote` tasks run elsewhere."""
     return kind(
         resources.redis,
         config,
@@ -111,6 +131,7 @@ def _lane(kind: type[_L], config: Config, resources: Resources, worker_id: str, 
         random.Random(),  # noqa: S311 - spreads retries, hides nothing
         finalizes=lambda _: True,
         retry_rule=retries,
+        remote=remote,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,11 +12,12 @@ from fetchbox.jobs.jobs_pb2 import LOG_LEVEL_ERROR, LOG_LEVEL_INFO, LOG_LEVEL_WA
 from kernel.clock import Clock
 from kernel.config import seconds
 from kernel.errors import failure_name, is_retryable
-from kernel.handlers import HandlerRegistry, JobHandler, StoredObject, TaskError, describe
+from kernel.handlers import HandlerRegistry, JobHandler, StoredObject
 from kernel.lanes.types import Claim, Failure, Outcome, Success
 from kernel.objects import ObjectStore, ObjectStoreError
 from kernel.telemetry import metrics, tracing
 from worker_svc.attempt import Attempt
+from worker_svc.faults import failure_of
 from worker_svc.fetch import Fetcher, FetchFailure
 from worker_svc.results import failed_line, stored_line
 from worker_svc.retries import Retries
@@ -23,7 +25,6 @@ from worker_svc.retries import Retries
 _SCHEMES = ("http://", "https://")
 _DEADLINE = failure_name(errors_pb2.FAILURE_CODE_DOWNLOAD_DEADLINE)
 _HANDLER_DEADLINE = failure_name(errors_pb2.FAILURE_CODE_HANDLER_DEADLINE)
-_HANDLER_ERROR = failure_name(errors_pb2.FAILURE_CODE_HANDLER_ERROR)
 _HANDLER_UNKNOWN = failure_name(errors_pb2.FAILURE_CODE_HANDLER_UNKNOWN)
 _STORE_DOWN = failure_name(errors_pb2.FAILURE_CODE_STORAGE_UNAVAILABLE)
 _CANCELED = failure_name(errors_pb2.FAILURE_CODE_SYSTEM_CANCELED)
@@ -50,6 +51,7 @@ class TaskRunner:
         self._clock = clock
         self._retries = retries
         self._pause = seconds(config.worker.backoff.max)
+        self._longest_wait = seconds(config.fetcher.max_retry_after)
 
     async def __call__(self, claim: Claim) -> Outcome:
         """One attempt."""
@@ -79,14 +81,15 @@ class TaskRunner:
             failed.retry_after = failure.retry_after
             failed.counts = failure.counts
             return self._unless_store_is_down(failed)
-        except TaskError as error:
-            failed = self._failed(claim, attempt, error.code, error.message)
-            failed.retry_after = error.retry_after
-            return failed
         except ObjectStoreError as error:
             return self._unless_store_is_down(self._failed(claim, attempt, error.failure, error.message))
-        except Exception as error:  # noqa: BLE001 - a handler's fault is its task's outcome
-            return self._failed(claim, attempt, _HANDLER_ERROR, describe(error))
+        except (asyncio.CancelledError, GeneratorExit):
+            raise
+        except BaseException as error:  # noqa: BLE001 - also `sys.exit()`: a handler's fault is its task's outcome
+            told = failure_of(error, self._longest_wait)
+            failed = self._failed(claim, attempt, told.code, told.message)
+            failed.retry_after = told.retry_after
+            return failed
 
     def _unless_store_is_down(self, failed: Failure) -> Failure:
         """An outage of our own store is no fault of the task: it waits, and that costs no attempt."""

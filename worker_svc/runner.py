@@ -4,7 +4,7 @@ A task's life here: the feeder claims as many tasks as there are free slots; eac
 under one deadline; `perform` does the work and says how it went; the lane settles that, and the slot is free. A slot is
 never held while a retry waits: the lane keeps the schedule. Whoever interrupts a slot says what its outcome is to be:
 a canceled job settles as canceled, a missed deadline as failed, and a claim that is given back or lost settles as
-nothing at all.
+nothing at all. That stands whatever the interrupted work still does; work that does not end loses its slot.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from kernel.lanes.types import Claim, Failure, Outcome, Settled
 from kernel.lanes.worker import WorkerLane
 from kernel.telemetry import metrics
 from kernel.telemetry.logs import get_logger
+from worker_svc.faults import HANDLER_ERROR
 from worker_svc.slot import Slot
 
 log = get_logger("worker.runner")
@@ -47,7 +48,6 @@ class Limits:
 
     slots: int
     block: float
-    deadline: float
 
 
 class Runner:
@@ -58,17 +58,18 @@ class Runner:
     def __init__(
         self,
         lane: WorkerLane,
-        perform: Callable[[Claim], Awaitable[Outcome]],
+        perform: Callable[[Slot], Awaitable[Outcome]],
         limits: Limits,
         clock: Clock,
         *,
+        deadline: Callable[[Claim], float],
         late: Callable[[Claim, float], Failure],
         final_due: Callable[[], None],
         drained: asyncio.Event,
     ) -> None:
-        """`late` words the failure of an attempt over its deadline; `final_due` is called when a job is to be ended.
+        """`deadline` tells how many seconds an attempt may take, and `late` words the failure of one that takes longer.
 
-        `drained` is set while nothing runs and nothing will.
+        `final_due` is called when a job is to be ended. `drained` is set while nothing runs and nothing will.
         """
         self.limits = limits
         self.running: set[Slot] = set()
@@ -77,6 +78,7 @@ class Runner:
         self._lane = lane
         self._perform = perform
         self._clock = clock
+        self._deadline = deadline
         self._late = late
         self._final_due = final_due
         self._drained = drained
@@ -85,6 +87,7 @@ class Runner:
         self._idle.set()
         self._feeder: asyncio.Task[None] | None = None
         self._warden: asyncio.Task[None] | None = None
+        self._runaways: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
         """Takes the lease, then begins to claim."""
@@ -195,32 +198,50 @@ class Runner:
 
     def _begin(self, claim: Claim) -> None:
         loop = asyncio.get_running_loop()
-        slot = Slot(claim, self._clock.monotonic())
+        slot = Slot(claim, self._clock.monotonic(), self._abandon)
         self.running.add(slot)
         self._idle.clear()
         if len(self.running) >= self.limits.slots:
             self._wanted.clear()
         slot.task = loop.create_task(self._run(slot))
-        slot.timer = loop.call_later(self.limits.deadline, self._expire, slot)
+        slot.timer = loop.call_later(self._deadline(claim), self._expire, slot)
 
     def _expire(self, slot: Slot) -> None:
-        slot.interrupt(self._late(slot.claim, self.limits.deadline))
+        slot.interrupt(self._late(slot.claim, self._deadline(slot.claim)))
 
     async def _run(self, slot: Slot) -> None:
         slot.started = True
+        outcome: Outcome | None = None
         try:
-            outcome: Outcome | None = slot.verdict if slot.interrupted else await self._perform(slot.claim)
+            if not slot.interrupted:
+                outcome = await self._perform(slot)
         except asyncio.CancelledError:
-            outcome = slot.verdict
+            # Nobody has canceled this task: what its work awaited was canceled by the work itself.
+            if not slot.interrupted and not slot.task.cancelling():
+                outcome = Failure(HANDLER_ERROR, "the handler let something be canceled that it waited for")
         except Exception as error:  # noqa: BLE001 - a fault of the work is its outcome
             outcome = _broken(slot.claim, error)
+        if not slot.abandoned:
+            await self._conclude(slot, slot.verdict if slot.interrupted else outcome)
+
+    async def _conclude(self, slot: Slot, outcome: Outcome | None) -> None:
         slot.settling = True
         slot.timer.cancel()
         try:
             if outcome is not None:
+                if slot.lines:
+                    outcome.logs = (*outcome.logs, *slot.lines)
                 self._count(await self._lane.settle(slot.claim, outcome))
         finally:
             self._free(slot)
+
+    def _abandon(self, slot: Slot) -> None:
+        """Goes on without work that swallows every cancellation: its outcome stands, and its slot is wanted."""
+        log.error("work_does_not_stop", job_id=slot.claim.job_id, resource_id=slot.claim.resource_id)
+        slot.abandoned = True
+        self._runaways.add(slot.task)
+        slot.task.add_done_callback(self._runaways.discard)
+        slot.task = asyncio.get_running_loop().create_task(self._conclude(slot, slot.verdict))
 
     def _free(self, slot: Slot) -> None:
         self.running.discard(slot)

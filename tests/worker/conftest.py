@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import grpc
 import pytest
@@ -21,9 +21,13 @@ from fetchbox.worker.v1.worker_service_pb2_grpc import WorkerServiceStub
 from kernel.handlers import HandlerRegistry, Manifest, plan_tasks
 from kernel.ids import uuid7
 from kernel.ledger import JobRecord, Ledger
+from kernel.ledger.task_queue import TaskQueue
 from kernel.resources import Resources
 from kernel.service import Service
 from worker_svc import bootstrap
+
+if TYPE_CHECKING:
+    from tests.worker.task_rig import Tasks
 
 TERMINAL = ("done", "partial", "error", "canceled")
 
@@ -209,3 +213,15 @@ async def worker_stub(worker_config: Config) -> AsyncIterator[Any]:
 def duty(service: Service, name: str) -> Any:
     """A part of a running worker."""
     return next(part for part in service.duties if part.name == name)
+
+
+@pytest.fixture
+async def tasks(worker_config: Config, resources: Resources) -> AsyncIterator["Tasks"]:
+    """Jobs of tasks; `chat` is done by the handler `Scripted` of these tests unless a test says otherwise."""
+    from tests.worker.task_rig import Tasks, handled  # noqa: PLC0415 - it builds upon this file
+
+    handled(worker_config, "Scripted")
+    queue = TaskQueue(resources.redis, worker_config)
+    await queue.start()
+    yield Tasks(worker_config, resources, queue)
+    await queue.stop()

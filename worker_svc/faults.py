@@ -1,0 +1,31 @@
+"""What a handler raises, as the failure of its task. Handlers are others' code: nothing that they raise is trusted."""
+
+from __future__ import annotations
+
+import math
+import re
+
+from fetchbox.errors.v1 import errors_pb2
+from kernel.errors import failure_name
+from kernel.handlers import TaskError, describe
+from kernel.lanes.types import Failure
+
+HANDLER_ERROR = failure_name(errors_pb2.FAILURE_CODE_HANDLER_ERROR)
+_CODE = re.compile(r"[A-Z][A-Z0-9_]{0,79}")
+
+
+def failure_of(error: BaseException, longest_wait: float) -> Failure:
+    """`TaskError` names code and wait (at most `longest_wait` seconds); anything else is a `HANDLER_ERROR`."""
+    if not isinstance(error, TaskError):
+        return Failure(HANDLER_ERROR, describe(error))
+    message = str(error.message)
+    if not (isinstance(error.code, str) and _CODE.fullmatch(error.code)):
+        return Failure(HANDLER_ERROR, f"{error.code!r} is no failure code: {message}")
+    return Failure(error.code, message, retry_after=_wait(error.retry_after, longest_wait))
+
+
+def _wait(seconds: object, longest: float) -> float | None:
+    """A wait that can be kept; None for what is none."""
+    if not isinstance(seconds, int | float) or math.isnan(seconds) or seconds < 0:
+        return None
+    return float(min(seconds, longest))

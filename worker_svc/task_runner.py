@@ -1,0 +1,107 @@
+"""What happens in a slot to a task of seed 004: its handler does it, and how that went becomes an outcome."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from fetchbox.config.v1.config_pb2 import Config
+from fetchbox.errors.v1 import errors_pb2
+from fetchbox.jobs.jobs_pb2 import QueuedTask
+from kernel.clock import Clock
+from kernel.config import TASKS, seconds
+from kernel.errors import failure_name
+from kernel.handlers import TaskHandler
+from kernel.lanes.types import Claim, Failure, Outcome, Success
+from kernel.lanes.worker import WorkerLane
+from kernel.telemetry import metrics, tracing
+from worker_svc.faults import failure_of
+from worker_svc.slot import Slot
+from worker_svc.task_json import json_bytes, payload_object
+from worker_svc.task_run import HANDLER_RESULT, Run, Terms
+from worker_svc.task_threads import in_thread
+from worker_svc.tasks import TaskHandlers
+
+_CANCELED = failure_name(errors_pb2.FAILURE_CODE_SYSTEM_CANCELED)
+_DEADLINE = failure_name(errors_pb2.FAILURE_CODE_HANDLER_DEADLINE)
+_UNKNOWN = failure_name(errors_pb2.FAILURE_CODE_HANDLER_UNKNOWN)
+
+
+class QueuedRunner:
+    """Does claims of tasks. Whatever a handler raises is an outcome, but for the cancellation of its slot."""
+
+    def __init__(self, config: Config, handlers: TaskHandlers, lane: WorkerLane, clock: Clock) -> None:
+        self._handlers = handlers
+        self._terms = Terms(lane.report, self._void, clock, config.tasks.max_events)
+        self._clock = clock
+        self._max_result = config.tasks.max_result_bytes
+        self._longest_wait = seconds(config.fetcher.max_retry_after)
+        self._seconds = {name: metrics.TASK_SECONDS.labels(name) for name in TASKS}
+        self._other = metrics.TASK_SECONDS.labels(metrics.OTHER)
+        self._plain = {name for name in handlers if not inspect.iscoroutinefunction(_run_of(handlers, name))}
+
+    async def __call__(self, slot: Slot) -> Outcome:
+        """One attempt."""
+        task = slot.claim.queued
+        assert task is not None  # noqa: S101 - the kinds of claims were told apart before
+        started = self._clock.monotonic()
+        handler = self._handlers.get(task.task)
+        if handler is None:
+            return Failure(_UNKNOWN, f"the task {task.task!r} is not configured here")
+        try:
+            if not tracing.enabled():
+                return await self._attempt(slot, task, handler)
+            with tracing.span("task", slot.claim.traceparent, job_id=task.job_id, task=task.task):
+                return await self._attempt(slot, task, handler)
+        finally:
+            self._seconds.get(task.task, self._other).observe(self._clock.monotonic() - started)
+
+    def late(self, claim: Claim, deadline: float) -> Failure:  # noqa: ARG002 - worded alike for every task
+        """The outcome of an attempt that was stopped after `deadline` seconds."""
+        return Failure(_DEADLINE, f"the attempt exceeded its deadline of {deadline:g} s")
+
+    def canceled(self, claim: Claim) -> Failure:  # noqa: ARG002 - worded alike for every task
+        """The outcome of an attempt whose job was canceled."""
+        return Failure(_CANCELED, "the job was canceled")
+
+    def _void(self, slot: Slot) -> None:
+        """A report has told that the attempt is over: canceled, or somebody else's. The settlement tells which."""
+        slot.interrupt(self.canceled(slot.claim))
+
+    async def _attempt(self, slot: Slot, task: QueuedTask, handler: TaskHandler) -> Outcome:
+        run = Run(slot, task, self._terms)
+        try:
+            payload = payload_object(task.payload)
+            if task.task in self._plain:
+                result = await in_thread(handler.run, payload, run)
+            else:
+                result = await handler.run(payload, run)
+            outcome = self._returned(result)
+        except (asyncio.CancelledError, GeneratorExit):
+            raise
+        except BaseException as error:  # noqa: BLE001 - also `sys.exit()`: a handler's fault is its task's outcome
+            outcome = failure_of(error, self._longest_wait)
+        finally:
+            run.finish()
+        return outcome if run.failure is None else failure_of(run.failure, self._longest_wait)
+
+    def _returned(self, result: Any) -> Outcome:
+        if result is None:
+            return Success()
+        if inspect.iscoroutine(result):
+            result.close()
+        try:
+            encoded = json_bytes(result)
+        except ValueError as error:
+            return Failure(HANDLER_RESULT, f"the result is no JSON: {error}")
+        if len(encoded) > self._max_result:
+            problem = f"the result has {len(encoded):,} bytes, and tasks.max_result_bytes allows {self._max_result:,}"
+            return Failure(HANDLER_RESULT, problem)
+        return Success(result=encoded)
+
+
+def _run_of(handlers: TaskHandlers, name: str) -> Callable[..., Any] | None:
+    handler = handlers.get(name)
+    return handler.run if handler is not None else None
