@@ -67,13 +67,14 @@ soak: setup ## Manifests for MINUTES (5), while memory, files and connections ar
 	python -m benchmarks.soak --minutes $(or $(MINUTES),5)
 
 .PHONY: bench
-bench: setup ## Runs the benchmarks beside their peers (BullMQ needs node)
+bench: setup ## Runs the benchmarks beside their peers (BullMQ needs node, those in Python PyPI)
 	python -m benchmarks.accept
 	python -m benchmarks.lane --peers
 	python -m benchmarks.worker
+	python -m benchmarks.tasks
 	python -m benchmarks.fetch
 	python -m benchmarks.gateway
 
 .PHONY: clean
 clean: ## Removes what was installed and what was run
-	rm -rf .venv .uv .fetchbox .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .uv .fetchbox .mypy_cache .ruff_cache .pytest_cache .hypothesis benchmarks/peers/*/.venv
