@@ -27,8 +27,9 @@ News: TypeAlias = tuple[str, Sequence[T]]
 
 CAPACITY = 1024
 """How many items wait for one subscriber before it has fallen behind."""
-STUCK_SECONDS = 10.0
-"""How long a subscriber that fell behind may hang in a send before its call is cancelled."""
+STUCK_SECONDS = 60.0
+"""How long a subscriber that fell behind may hang in a send before its call is cancelled. Longer than the gateway takes
+to close a client that takes nothing: so that client is just closed, and is not told of a failure."""
 _GATHER_SECONDS = 0.02
 _GATHER_PER_CHANNEL = 20e-6
 """What naming a channel in a read costs, in seconds: so long news may gather, which is no time for a few channels."""

@@ -71,13 +71,10 @@ class EventSource:
 class JobWatches:
     """Everyone who watches a job in this process."""
 
-    def __init__(
-        self, ledger: Ledger, feed: Feed[JobEvent], snapshot: Snapshot, idle_seconds: float = IDLE_SECONDS
-    ) -> None:
+    def __init__(self, ledger: Ledger, feed: Feed[JobEvent], snapshot: Snapshot) -> None:
         self._ledger = ledger
         self._feed = feed
         self._snapshot = snapshot
-        self._idle_seconds = idle_seconds
         self._turns = asyncio.Semaphore(_BACKFILLS)
 
     async def watch(
@@ -101,7 +98,7 @@ class JobWatches:
         async for event in watcher.past():
             yield event
         with self._feed.subscribe(job_id, watcher.place, drop) as live:
-            async for event in watcher.present(live, self._idle_seconds):
+            async for event in watcher.present(live):
                 yield event
 
     async def _place(self, job_id: str, cursor: str) -> "_Place":
@@ -157,7 +154,7 @@ class _Watcher:
             if len(page) < PAGE:
                 return
 
-    async def present(self, live: Subscription[JobEvent], idle_seconds: float) -> AsyncIterator[job_pb2.JobEvent]:
+    async def present(self, live: Subscription[JobEvent]) -> AsyncIterator[job_pb2.JobEvent]:
         """What comes, until the job has ended and its last event is out, or its record is gone."""
         while True:
             async with self._turns:
@@ -166,11 +163,11 @@ class _Watcher:
                 yield past
             if self._is_complete(state):
                 return
-            async for event in self._until_terminal(live, idle_seconds):
+            async for event in self._until_terminal(live):
                 yield event
 
-    async def _until_terminal(self, live: Subscription[JobEvent], idle: float) -> AsyncIterator[job_pb2.JobEvent]:
-        while (event := await _next(live, idle)) is not None:
+    async def _until_terminal(self, live: Subscription[JobEvent]) -> AsyncIterator[job_pb2.JobEvent]:
+        while (event := await _next(live)) is not None:
             if parse_id(event.id) > parse_id(self.place) and self._takes(event):
                 yield message(event)
             if self._ended:
@@ -193,9 +190,9 @@ class _Watcher:
         return True
 
 
-async def _next(live: Subscription[JobEvent], idle: float) -> JobEvent | None:
+async def _next(live: Subscription[JobEvent]) -> JobEvent | None:
     try:
-        return await live.get(idle)
+        return await live.get(IDLE_SECONDS)
     except FellBehindError:
         return None
 

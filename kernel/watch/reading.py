@@ -27,10 +27,9 @@ Row: TypeAlias = list[Any]
 class StreamRead:
     """The connection. It comes back after every outage; the same caller reads again."""
 
-    def __init__(self, clients: RedisClients, name: str, block_seconds: float = BLOCK_SECONDS) -> None:
+    def __init__(self, clients: RedisClients, name: str) -> None:
         self._clients = clients
         self._name = name
-        self._block = block_seconds
         self._pipe: Pipe | None = None
         self._client_id = 0
         self._may_interrupt = True
@@ -38,9 +37,9 @@ class StreamRead:
     async def read(self, cursors: Mapping[str, str]) -> dict[str, list[Row]]:
         """What follows each stream's cursor; empty when nothing came in time. Raises `UNAVAILABLE`."""
         pipe = await self._connected()
-        block = max(1, int(self._block * 1000))
+        block = int(BLOCK_SECONDS * 1000)
         command = ("XREAD", "COUNT", _COUNT, "BLOCK", block, "STREAMS", *cursors, *cursors.values())
-        reply = (await pipe.run([command], self._block + BLOCK_MARGIN))[0]
+        reply = (await pipe.run([command], BLOCK_SECONDS + BLOCK_MARGIN))[0]
         if isinstance(reply, hiredis.ReplyError):
             self.close()
             raise unavailable(f"Redis at {self._clients.address} refuses to read: {reply}")

@@ -19,6 +19,7 @@ from kernel.log.topics import Topics, provision
 from kernel.resources import Resources
 from kernel.watch import EventSource, Feed, JobWatches
 from kernel.watch import feed as feed_module
+from kernel.watch import jobs as jobs_module
 from operator_svc.bootstrap import build
 from operator_svc.jobs import snapshot_json
 
@@ -150,9 +151,10 @@ async def test_a_stream_that_is_gone_is_a_gap_and_an_odd_cursor_ends_too(operato
     assert types(await watch(operator, job_id, "5-0")) == ["hello", "gap"]
 
 
-async def test_the_stream_ends_when_the_record_is_gone(hand):
+async def test_the_stream_ends_when_the_record_is_gone(hand, monkeypatch):
+    monkeypatch.setattr(jobs_module, "IDLE_SECONDS", 0.1)
     feed = Feed("events", EventSource(hand.clients, "events"), SystemClock())
-    watches = JobWatches(hand.ledger, feed, snapshot_json, idle_seconds=0.1)
+    watches = JobWatches(hand.ledger, feed, snapshot_json)
     job_id = await hand.job()
     await feed.start()
 
