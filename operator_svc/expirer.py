@@ -10,8 +10,9 @@ from kernel.telemetry.logs import get_logger
 
 _log = get_logger("operator.expirer")
 
-BATCH = 500
-MAX_BATCHES = 200
+BATCH = 100
+"""Jobs that are looked at together: few enough that the event loop is not held up for long."""
+MAX_BATCHES = 1000
 """Up to 100,000 jobs a pass."""
 
 
