@@ -20,6 +20,7 @@ class TaskStarter:
 
     def __init__(self, config: config_pb2.Config, worker: str, outcomes: TaskOutcomes) -> None:
         self._outcomes = outcomes
+        self._crash_limit = config.worker.crash_limit
         self._default_ttl = config.tasks.job_ttl_s
         self._call = JobCall(scripts.TASK_START, task_keys, (worker, "worker.claim"))
 
@@ -27,7 +28,8 @@ class TaskStarter:
         """The call of `task_start`."""
         task = _task(entry)
         again, entry.tried = entry.tried, True
-        args = (entry.deliveries, token(entry), entry.attempts + 1, int(again))
+        attempt = 0 if entry.crashes >= self._crash_limit else entry.attempts + 1
+        args = (entry.deliveries, token(entry), attempt, int(again))
         return self._call.pack(task.job_id, args)
 
     def started(self, flush: Flush, entry: Entry, reply: Any, epoch: int) -> Claim | None:

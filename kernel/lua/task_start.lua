@@ -5,6 +5,7 @@
 -- returns {token to run with, now ms, created ms, ttl_s, tenant, trace_id, revision} | {0, updated ms, created ms,
 --   ttl_s, tenant, trace_id, revision, status, error} where the job has ended, or a replay has overtaken the entry |
 --   {-1} where there is no record
+-- attempt is 0 where the work is not to begin: it is only to be ended.
 -- again is 1 where the reply of the same call may have been lost: the attempt that it began goes on.
 local J, E = KEYS[1], KEYS[2]
 local h = redis.call('HMGET', J, 'status', 'fence', 'worker', 'delivery', 'created_ts', 'ttl_s', 'tenant', 'trace_id',
@@ -28,7 +29,9 @@ if token <= fence then token = fence + 1 end
 rev = rev + 1
 redis.call('HSET', J, 'status', 'running', 'updated_ts', now, 'worker', ARGV[1], 'delivery', ARGV[3], 'rev', rev)
 if token ~= 1 then redis.call('HSET', J, 'fence', string.format('%d', token)) end
-redis.call('XADD', E, '*', 'type', 'running', 'ts', now, 'step', ARGV[2], 'data', '{"attempt":' .. ARGV[5] .. '}')
+if ARGV[5] ~= '0' then
+  redis.call('XADD', E, '*', 'type', 'running', 'ts', now, 'step', ARGV[2], 'data', '{"attempt":' .. ARGV[5] .. '}')
+end
 -- A foreign gateway may have set the clock of both running: nothing expires under a live job.
 redis.call('PERSIST', J)
 redis.call('PERSIST', E)
