@@ -121,6 +121,18 @@ def routed(task: str) -> str:
     return f"_for.{task}"
 
 
+SLOTS = "_for.slots"
+"""The consumer of the queue under which tasks lie that were read by one who has no slots, for those who have."""
+
+RETURNED = "_returned"
+"""The consumer under which entries lie that were given back unrun."""
+
+
+def solo(consumer: str) -> str:
+    """The consumer under which a worker holds what runs alone, after crashes."""
+    return f"{consumer}.solo"
+
+
 def open_tasks() -> str:
     """Hash: task of seed 004 -> how many entries of ours are on the queue for it, waiting or in work."""
     return f"{{{QUEUE}}}:open"

@@ -18,8 +18,9 @@ from kernel.grpc_server import GrpcServer
 from kernel.handlers import HandlerRegistry
 from kernel.hostgate import RedisHostGates
 from kernel.ids import uuid7
+from kernel.lanes.lending import LendingLane
 from kernel.lanes.remote import RemoteLeases
-from kernel.lanes.worker import LendingLane, WorkerLane
+from kernel.lanes.worker import WorkerLane
 from kernel.ledger import Ledger
 from kernel.log.topics import Topics, provision
 from kernel.resources import Resources
@@ -39,6 +40,7 @@ from worker_svc.runner import Limits, Runner
 from worker_svc.service import WorkerService
 from worker_svc.task_runner import QueuedRunner
 from worker_svc.tasks import TaskHandlers
+from worker_svc.waiting import Waiting
 from worker_svc.work import Work
 
 
@@ -87,11 +89,14 @@ async def build(config: Config, resources: Resources) -> Service:
         drained=drained,
     )
     lending = Lending(
+        config,
         lender,
         f"{worker_id}-lender",
         RemoteLeases(resources.redis, config),
+        Waiting(lender, lane, resources.clock),
         resources.clock,
-        deadlines.default,
+        remote=task_handlers.remote,
+        deadline=deadlines,
         late=work.late,
         final_due=finalizer.kick,
     )

@@ -8,6 +8,7 @@ from typing import Any
 import grpc
 from google.protobuf.duration_pb2 import Duration
 
+from fetchbox.jobs.jobs_pb2 import DownloadTask, QueuedTask
 from fetchbox.worker.v1 import worker_service_pb2 as pb
 from fetchbox.worker.v1 import worker_service_pb2_grpc as pb_grpc
 from kernel.clock import Clock
@@ -55,8 +56,9 @@ class WorkerService(pb_grpc.WorkerServiceServicer):
 
     async def ClaimTasks(self, request: pb.ClaimTasksRequest, context: _Context) -> pb.ClaimTasksResponse:
         """Lends tasks."""
-        lent = await self._lending.claim(request.worker_id, request.max_tasks or 1, seconds(request.wait))
-        tasks = [pb.ClaimedTask(claim=claim, task=task) for claim, task in lent]
+        wait = seconds(request.wait)
+        lent = await self._lending.claim(request.worker_id, request.max_tasks or 1, wait, request.kinds)
+        tasks = [_claimed(claim, work) for claim, work in lent]
         return pb.ClaimTasksResponse(tasks=tasks, lease=self._lease())
 
     async def Heartbeat(self, request: pb.HeartbeatRequest, context: _Context) -> pb.HeartbeatResponse:
@@ -72,15 +74,12 @@ class WorkerService(pb_grpc.WorkerServiceServicer):
 
     async def CompleteTask(self, request: pb.CompleteTaskRequest, context: _Context) -> pb.SettleTaskResponse:
         """Settles a lent task as done."""
-        stored = StoredObject(
-            key=request.object.key,
-            size=request.object.size,
-            sha256=request.object.sha256,
-            content_type=request.object.content_type,
-            final_url=request.object.final_url,
-            http_status=request.object.http_status,
-        )
-        return pb.SettleTaskResponse(outcome=await self._lending.complete(request.worker_id, request.claim, stored))
+        lending, worker_id, claim = self._lending, request.worker_id, request.claim
+        if request.WhichOneof("outcome") == "result":
+            outcome = await lending.complete_task(worker_id, claim, request.result)
+        else:
+            outcome = await lending.complete(worker_id, claim, _stored(request.object))
+        return pb.SettleTaskResponse(outcome=outcome)
 
     async def FailTask(self, request: pb.FailTaskRequest, context: _Context) -> pb.SettleTaskResponse:
         """Settles an attempt at a lent task as failed."""
@@ -114,3 +113,20 @@ class WorkerService(pb_grpc.WorkerServiceServicer):
             retried=runner.counts.retried,
             last_poll_age_seconds=self._lane.last_poll_age,
         )
+
+
+def _claimed(claim: str, work: DownloadTask | QueuedTask) -> pb.ClaimedTask:
+    if isinstance(work, QueuedTask):
+        return pb.ClaimedTask(claim=claim, queued_task=work)
+    return pb.ClaimedTask(claim=claim, task=work)
+
+
+def _stored(told: pb.StoredObject) -> StoredObject:
+    return StoredObject(
+        key=told.key,
+        size=told.size,
+        sha256=told.sha256,
+        content_type=told.content_type,
+        final_url=told.final_url,
+        http_status=told.http_status,
+    )

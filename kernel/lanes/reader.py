@@ -25,11 +25,12 @@ _log = get_logger(__name__)
 class Reader:
     """Reads `>` of the consumer group from every partition."""
 
-    def __init__(self, link: Link, clock: Clock, lanes: Sequence[str], consumer: str) -> None:
+    def __init__(self, link: Link, clock: Clock, lanes: Sequence[str], consumer: str, first: int = 0) -> None:
+        """`first` is the place of the first of these lanes among all."""
         self._link = link
         self._clock = clock
         self._lanes = lanes
-        self._partition = {lane.encode(): partition for partition, lane in enumerate(lanes)}
+        self._partition = {lane.encode(): partition for partition, lane in enumerate(lanes, first)}
         self._consumer = consumer
         self._reading: asyncio.Task[list[Entry]] | None = None
         self._pause = 0.1
@@ -57,10 +58,10 @@ class Reader:
         share = -(-limit // len(self._lanes))
         entries = await self._once(self._lanes, share, block)
         if len(entries) < limit:
-            full = [p for p in range(len(self._lanes)) if sum(entry.partition == p for entry in entries) >= share]
+            full = [lane for lane in self._lanes if sum(entry.lane == lane for entry in entries) >= share]
             if full:
                 more = -(-(limit - len(entries)) // len(full))
-                entries += await self._once([self._lanes[p] for p in full], more, 0)
+                entries += await self._once(full, more, 0)
         return entries
 
     async def _once(self, lanes: Sequence[str], count: int, block: float) -> list[Entry]:
@@ -81,8 +82,8 @@ class Reader:
     def _entries(self, reply: Sequence[Any]) -> list[Entry]:
         found: list[Entry] = []
         for name, raws in reply:
-            partition = self._partition[name]
-            found += [read(self._lanes[partition], partition, raw) for raw in raws if raw[1] is not None]
+            partition, lane = self._partition[name], name.decode()
+            found += [read(lane, partition, raw) for raw in raws if raw[1] is not None]
         return found
 
     async def _recover(self, reply: Any) -> None:

@@ -9,60 +9,23 @@ serve any call, before and after a restart.
 from __future__ import annotations
 
 import asyncio
-import base64
-import binascii
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from fetchbox.config.v1 import config_pb2
+from fetchbox.jobs.jobs_pb2 import QueuedTask
 from kernel import keys, scripts
 from kernel.config import millis
 from kernel.lanes import entry as entries
+from kernel.lanes.lent import LIFE, Lent
 from kernel.lanes.types import Claim
+from kernel.ledger.base import TERMINAL
 from kernel.redis import RedisClients
 
-_LIFE = "~"
 _PENDING = 1000
-_NAME = re.compile(
-    r"(?P<consumer>[A-Za-z0-9_~-]+):(?P<partition>[0-9]{1,4}):(?P<entry>[0-9]{1,15}-[0-9]{1,15})"
-    r":(?P<token>[0-9]{1,15}):(?P<attempt>[0-9]{1,9}):(?P<crashes>[0-9]{1,9})"
-)
-"""The parts of a claim's name; no number in it is too large for a script or a message."""
-
-
-@dataclass(frozen=True, slots=True)
-class Lent:
-    """One claim of a remote worker: who holds which entry, and what its settlement needs."""
-
-    consumer: str
-    partition: int
-    entry: str
-    token: int
-    attempt: int
-    crashes: int
-
-    def name(self) -> str:
-        """The claim as the remote worker names it: opaque, and all that any process needs to settle it."""
-        parts = (self.consumer, self.partition, self.entry, self.token, self.attempt, self.crashes)
-        return base64.urlsafe_b64encode(":".join(map(str, parts)).encode()).decode().rstrip("=")
-
-    @classmethod
-    def of(cls, name: str) -> Lent | None:
-        """The claim of a name; None for a text that is none."""
-        try:
-            text = base64.urlsafe_b64decode(name + "=" * (-len(name) % 4)).decode()
-        except (ValueError, binascii.Error):
-            return None
-        parts = _NAME.fullmatch(text)
-        if parts is None:
-            return None
-        numbers = (int(parts[name]) for name in ("token", "attempt", "crashes"))
-        return cls(parts["consumer"], int(parts["partition"]), parts["entry"], *numbers)
-
-    def belongs_to(self, worker_id: str) -> bool:
-        """Whether this worker was lent it, in whatever life of its lease."""
-        return self.consumer.rpartition(_LIFE)[0] == worker_id
+_FIRST_TOKEN = b"1"
+"""The fence of a first attempt, which the record does not write down."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +33,11 @@ class Held:
     """An entry that a remote worker holds, and for how long it has."""
 
     claim: Claim
+    """Without its payload where it is a task of seed 004."""
     lent: Lent
     held_ms: int
+    ended_ms: int | None = None
+    """How long the job of a task of seed 004 has been over; None for one that goes on."""
 
 
 class RemoteLeases:
@@ -80,14 +46,17 @@ class RemoteLeases:
     def __init__(self, clients: RedisClients, config: config_pb2.Config) -> None:
         self.ttl_ms = millis(config.worker.heartbeat_ttl)
         self._clients = clients
-        self._lanes = [keys.stream(keys.TASKS, p) for p in range(config.streams.tasks.partitions)]
+        self._default_ttl = config.tasks.job_ttl_s
+        self._queue = config.streams.tasks.partitions
+        """The place of the queue among the lanes."""
+        self._lanes = [*(keys.stream(keys.TASKS, p) for p in range(self._queue)), keys.QUEUE]
 
     async def join(self, worker_id: str) -> str:
         """The consumer under whose lease the worker claims: renewed where one holds, begun otherwise."""
         alive = await self.renew(worker_id)
         if alive:
             return alive[0]
-        consumer = f"{worker_id}{_LIFE}{await self._clients.now_ms():x}"
+        consumer = f"{worker_id}{LIFE}{await self._clients.now_ms():x}"
         await self._beat(consumer, first=True)
         return consumer
 
@@ -95,7 +64,7 @@ class RemoteLeases:
         """Renews the worker's lease; the consumers under which it holds tasks, none where the lease had lapsed."""
         now = await self._clients.now_ms()
         members = await self._clients.commands.execute_command("ZRANGEBYSCORE", keys.lease(self._lanes[0]), now, "+inf")
-        prefix = f"{worker_id}{_LIFE}".encode()
+        prefix = f"{worker_id}{LIFE}".encode()
         own = [member.decode() for member in members if member.startswith(prefix)]
         return [consumer for consumer in own if await self._beat(consumer, first=False)]
 
@@ -109,10 +78,12 @@ class RemoteLeases:
         )
         return None if moved == [-1] else [bool(one) for one in moved]
 
+    def knows(self, lent: Lent) -> bool:
+        """Whether there can be such a claim: tasks of seed 004 are those of the queue."""
+        return lent.partition < len(self._lanes) and (lent.partition == self._queue) == bool(lent.job_id)
+
     async def claim_of(self, lent: Lent) -> Claim | None:
         """The claim to settle; None where its entry is gone."""
-        if not 0 <= lent.partition < len(self._lanes):
-            return None
         lane = self._lanes[lent.partition]
         rows = await self._clients.commands.execute_command("XRANGE", lane, lent.entry, lent.entry)
         if not rows:
@@ -120,6 +91,8 @@ class RemoteLeases:
         entry = _entry(lane, lent.partition, rows[0])
         if entry.decode() or entry.work is None:
             return None
+        if isinstance(entry.work, QueuedTask):
+            await self._fill(entry.work)
         return Claim(
             partition=lent.partition,
             entry=lent.entry,
@@ -129,12 +102,41 @@ class RemoteLeases:
             attempt=lent.attempt,
             crashes=lent.crashes,
             traceparent=entry.traceparent,
+            counted=entry.ledgered,
         )
 
     async def held(self, consumer: str) -> list[Held]:
         """What a consumer holds."""
-        parts = await asyncio.gather(*(self._held_in(p, consumer) for p in range(len(self._lanes))))
+        resources = (self._held_in(p, consumer) for p in range(self._queue))
+        parts = await asyncio.gather(self._held_of_queue(consumer), *resources)
         return [held for part in parts for held in part]
+
+    async def holds(self, lent: Lent) -> bool:
+        """Whether the worker still holds a task of seed 004, under a lease that has not lapsed."""
+        return bool(await self._listed(lent.holder, [lent.consumer], lent.entry, lent.entry))
+
+    async def is_empty(self, consumer: str) -> bool:
+        """Whether a consumer holds nothing at all."""
+        held = await asyncio.gather(*(self._first_of(lane, consumer) for lane in self._lanes))
+        return not any(held)
+
+    async def runs_alone(self, consumer: str) -> bool:
+        """Whether a consumer holds what must run alone: then it is lent nothing beside it."""
+        return await self._first_of(keys.QUEUE, keys.solo(consumer))
+
+    async def outcome_of(self, lent: Lent) -> str:
+        """What the record says of a task of seed 004 that its worker does not hold (any more).
+
+        As `SettleTaskResponse.outcome`; empty where the claim was lost before it was settled.
+        """
+        status, fence, retried = await self._record(lent.job_id, "status", "fence", "retried")
+        if status is None:
+            return ""
+        if int(fence or _FIRST_TOKEN) != lent.token:
+            return "fenced"
+        if status.decode() in TERMINAL:
+            return "settled" if status in {b"done", b"error"} else "absorbed"
+        return "retrying" if retried is not None and int(retried) == lent.token else ""
 
     async def _held_in(self, partition: int, consumer: str) -> list[Held]:
         lane = self._lanes[partition]
@@ -150,6 +152,46 @@ class RemoteLeases:
                 claim.token = claim.work.replay << 20 | deliveries
                 lent = Lent(consumer, partition, entry, claim.token, attempts, crashes)
                 found.append(Held(claim, lent, idle_ms))
+        return found
+
+    async def _held_of_queue(self, consumer: str) -> list[Held]:
+        rows = await self._listed(consumer, [consumer, keys.solo(consumer)], "-", "+")
+        if not rows:
+            return []
+        now = await self._clients.now_ms()
+        records = await asyncio.gather(
+            *(self._record(row[6].decode(), "status", "fence", "updated_ts") for row in rows)
+        )
+        return [self._held(row, record, now) for row, record in zip(rows, records, strict=True)]
+
+    def _held(self, row: Sequence[Any], record: Sequence[bytes | None], now: int) -> Held:
+        consumer, entry, _, idle_ms, attempts, crashes, job_id, task = row
+        status, fence, updated = record
+        work = QueuedTask(job_id=job_id.decode(), task=task.decode())
+        token = int(fence or _FIRST_TOKEN)
+        lent = Lent(consumer.decode(), self._queue, entry.decode(), token, attempts, crashes, work.job_id)
+        over = status is None or status.decode() in TERMINAL
+        claim = Claim(self._queue, lent.entry, b"", work, token, attempts, crashes)
+        return Held(claim, lent, idle_ms, max(0, now - int(updated or 0)) if over else None)
+
+    async def _listed(self, holder: str, consumers: Sequence[str], first: str, last: str) -> list[list[Any]]:
+        """Rows of `lent`."""
+        args: list[str | int] = [keys.GROUP_WORKERS, holder, first, last, _PENDING, *consumers]
+        lane = keys.QUEUE
+        flat = await self._clients.call(scripts.LENT, [lane, keys.lease(lane), keys.redo(lane)], args)
+        return [] if flat == [-1] else [flat[i : i + 8] for i in range(0, len(flat), 8)]
+
+    async def _first_of(self, lane: str, consumer: str) -> bool:
+        return bool(await self._clients.commands.xpending_range(lane, keys.GROUP_WORKERS, "-", "+", 1, consumer))
+
+    async def _fill(self, task: QueuedTask) -> None:
+        """What the record of a task says beside its entry."""
+        tenant, trace_id, ttl_s = await self._record(task.job_id, "tenant", "trace_id", "ttl_s")
+        task.tenant, task.trace_id = (tenant or b"").decode(), (trace_id or b"").decode()
+        task.ttl_s = int(ttl_s) if ttl_s and ttl_s.isdigit() and int(ttl_s) > 0 else self._default_ttl
+
+    async def _record(self, job_id: str, *fields: str) -> list[bytes | None]:
+        found: list[bytes | None] = await self._clients.commands.execute_command("HMGET", keys.job(job_id), *fields)
         return found
 
     async def _redo(self, lane: str, entry: object) -> tuple[int, int]:

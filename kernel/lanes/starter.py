@@ -6,6 +6,7 @@ keeps killing its processes is settled here; the rest is to be run.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
@@ -46,8 +47,13 @@ class Starter:
         settler: Settler,
         finalizes: Callable[[str], bool],
         remote: Collection[str],
+        *,
+        slots: bool = True,
     ) -> None:
-        """`remote`: the tasks of seed 004 that are put aside for workers elsewhere."""
+        """`remote`: the tasks of seed 004 that are put aside for workers elsewhere. Without `slots` all of them are."""
+        self.routed = asyncio.Event()
+        """Set when a task was put aside; whoever waits for it clears it."""
+        self._slots = slots
         self._link = link
         self._worker = worker
         self._remote = remote
@@ -77,12 +83,14 @@ class Starter:
             elif isinstance(entry.work, DownloadTask):
                 jobs.setdefault(entry.work.job_id, []).append(entry)
             elif entry.work is not None:
-                (away if entry.work.task in self._remote and not routed else tasks).append(entry)
+                (tasks if routed or self._is_here(entry) else away).append(entry)
         groups = list(jobs.values())
         commands = [self._command(group) for group in groups]
         commands += [self._tasks.command(entry) for entry in tasks]
         commands += self._route(away)
         replies = await self._link.run(commands) if commands else []
+        if away:
+            self.routed.set()
         claims: list[Claim] = []
         for group, reply in zip(groups, replies, strict=False):
             claims += self._started(flush, made, group, reply, epoch)
@@ -95,11 +103,18 @@ class Starter:
         return claims
 
     def _route(self, entries: Sequence[Entry]) -> list[Command]:
-        """Puts tasks aside that only workers elsewhere run."""
+        """Puts tasks aside that only workers elsewhere run, or only workers that have slots."""
         if not entries:
             return []
-        args = [part for entry in entries for part in (entry.id, keys.routed(_queued(entry).task))]
+        args = [part for entry in entries for part in (entry.id, self._place(_queued(entry).task))]
         return [command(scripts.ROUTE, [keys.QUEUE], [keys.GROUP_WORKERS, self._worker, *args])]
+
+    def _is_here(self, entry: Entry) -> bool:
+        """Whether a task is not to be put aside; one that must not run again is settled by whoever reads it."""
+        return entry.crashes >= self._crash_limit or (self._slots and _queued(entry).task not in self._remote)
+
+    def _place(self, task: str) -> str:
+        return keys.routed(task) if task in self._remote else keys.SLOTS
 
     def _task_started(self, flush: Flush, entry: Entry, reply: Any, epoch: int) -> list[Claim]:
         if is_error(reply):

@@ -18,7 +18,7 @@ from redis.exceptions import RedisError
 from fetchbox.config.v1 import config_pb2
 from kernel import keys, scripts
 from kernel.clock import Clock
-from kernel.config import millis, seconds
+from kernel.config import TASKS, millis, seconds
 from kernel.errors import unavailable
 from kernel.lanes.entry import Entry
 from kernel.lanes.heartbeat import Heartbeat
@@ -43,7 +43,7 @@ from kernel.telemetry.logs import get_logger
 
 __all__ = ["Claim", "Failure", "Outcome", "Settled", "StreamLane", "Success"]
 
-_TICK = 0.25
+TICK = 0.25
 """How often an idle worker looks for retries that are due, in seconds; its own it knows better."""
 _MESSAGE_CHARACTERS = 4096
 _log = get_logger(__name__)
@@ -62,8 +62,13 @@ class StreamLane:
         finalizes: Callable[[str], bool],
         retry_rule: Callable[[Claim], RetryRule],
         remote: Collection[str] = (),
+        *,
+        slots: bool = True,
     ) -> None:
-        """`finalizes` answers by job type; `remote` are the tasks of seed 004 that only workers elsewhere run."""
+        """`finalizes` answers by job type; `remote` are the tasks of seed 004 that only workers elsewhere run.
+
+        A lane without `slots` runs nothing itself, and reads no tasks of seed 004.
+        """
         self.lost = asyncio.Event()
         """Set when the lease has lapsed: every claim is void. Cleared once a new lease exists."""
         self.epoch = 0
@@ -85,19 +90,31 @@ class StreamLane:
         ttl_s = config.tasks.job_ttl_s
         self._settler = Settler(self._link, outcomes, publisher.partition, clock, finalizes, self._valid, ttl_s)
         self._starter = Starter(
-            self._link, config, worker_id, publisher, outcomes, task_outcomes, self._settler, finalizes, remote
+            self._link,
+            config,
+            worker_id,
+            publisher,
+            outcomes,
+            task_outcomes,
+            self._settler,
+            finalizes,
+            remote,
+            slots=slots,
         )
-        self._reader = Reader(self._reading, clock, self._lanes, worker_id)
+        lanes = self._lanes if slots else self._lanes[:-1]
+        self._reader = Reader(self._reading, clock, lanes, worker_id)
         reap = seconds(config.worker.reap_interval)
         self._takeover = Takeover(
             self._link,
             clock,
-            self._lanes,
+            lanes,
             worker_id,
             config.worker.crash_limit,
             reap,
-            _TICK,
+            TICK,
             millis(config.tasks.unregistered_idle),
+            remote,
+            _aside_for_slots(remote) if slots else (),
         )
         self._solo = Solo(clock, reap)
         self._heartbeat: Heartbeat | None = None
@@ -183,23 +200,6 @@ class StreamLane:
             _log.warn("lane_claim_lost", error=str(lost))
             await self._clock.sleep(min(wait, 0.05))
             return []
-
-    async def collect(self, tasks: Sequence[str], limit: int) -> list[Claim]:
-        """Up to `limit` of the tasks that were put aside for workers elsewhere; none where there are none now."""
-        if not self._alive:
-            return []
-        async with self._claiming:
-            epoch = self.epoch
-            try:
-                claims = await self._starter.start(await self._takeover.routed(tasks, limit), epoch, routed=True)
-            except PipeLost as lost:  # what was taken is found by the reconciliation
-                _log.warn("lane_claim_lost", error=str(lost))
-                return []
-            if epoch != self.epoch:
-                return []
-            for claim in claims:
-                self._held[claim.partition, claim.entry] = claim
-            return claims
 
     async def _alone(self, wait: float) -> list[Claim]:
         """One suspect, once nothing else runs here; until then, and while it runs, nothing."""
@@ -344,6 +344,11 @@ class StreamLane:
         self.lost.set()
         if self._heartbeat is not None:
             self._heartbeat.rejoin()
+
+
+def _aside_for_slots(remote: Collection[str]) -> list[str]:
+    """Under which consumers of the queue tasks for slots may lie: also those that were once run elsewhere."""
+    return [keys.SLOTS, keys.RETURNED, *(keys.routed(task) for task in TASKS if task not in remote)]
 
 
 def _success(attempts: int, detail: bytes) -> Verdict:

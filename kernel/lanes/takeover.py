@@ -6,14 +6,14 @@ once cannot both get an entry: each script looks and moves in one step.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from kernel import keys, scripts
 from kernel.clock import Clock
 from kernel.lanes.entry import Entry, read
 from kernel.lanes.link import Link, command, is_error
-from kernel.pipe import PipeLost
+from kernel.pipe import Command, PipeLost
 from kernel.telemetry import metrics
 from kernel.telemetry.logs import get_logger
 
@@ -33,8 +33,15 @@ class Takeover:
         reap_interval: float,
         tick: float,
         unregistered_ms: int,
+        remote: Collection[str] = (),
+        here: Sequence[str] = (),
+        first: int = 0,
     ) -> None:
-        """`unregistered_ms`: how long an entry of the queue lies still with a consumer that never took a lease."""
+        """`unregistered_ms`: how long an entry of the queue lies still with a consumer that never took a lease.
+
+        `remote` are the tasks that only workers elsewhere run, `here` the consumers of the queue under which others
+        have put aside what this worker takes; `first` is the place of the first of these lanes among all.
+        """
         self._link = link
         self._clock = clock
         self._lanes = lanes
@@ -43,6 +50,9 @@ class Takeover:
         self._reap_interval = reap_interval
         self._tick = tick
         self._unregistered_ms = unregistered_ms
+        self._elsewhere = [part for task in remote for part in (task, keys.routed(task))]
+        self._here = here
+        self._first = first
         self._next_due = 0.0
         self._next_reap = 0.0
         self.suspects = 0
@@ -75,39 +85,35 @@ class Takeover:
         for partition, one in enumerate(ask):
             reply = (await self._link.run([one]))[0]
             if not is_error(reply) and len(reply) == 4:
-                return read(self._lanes[partition], partition, *reply, solo=True)
+                return read(self._lanes[partition], self._first + partition, *reply, solo=True)
         self.suspects = 0
         return None
 
-    async def routed(self, tasks: Sequence[str], limit: int) -> list[Entry]:
-        """Up to `limit` entries of the queue that were put aside for workers elsewhere. Raises `PipeLost`."""
-        partition = len(self._lanes) - 1
-        args: list[str | int] = [keys.GROUP_WORKERS, self._worker, limit, *map(keys.routed, tasks)]
-        reply = (await self._link.run([command(scripts.COLLECT, self._keys(keys.QUEUE), args)]))[0]
-        if is_error(reply) or reply == [-1]:
-            return []
-        return [read(keys.QUEUE, partition, *reply[i : i + 4]) for i in range(0, len(reply), 4)]
-
     async def _due(self, limit: int) -> list[Entry]:
         share = -(-limit // len(self._lanes))
-        replies = await self._link.run(
-            [
-                command(scripts.DUE, [*self._keys(lane), keys.delayed(lane)], [keys.GROUP_WORKERS, self._worker, share])
-                for lane in self._lanes
-            ]
-        )
+        commands = [
+            command(scripts.DUE, [*self._keys(lane), keys.delayed(lane)], [keys.GROUP_WORKERS, self._worker, share])
+            for lane in self._lanes
+        ]
+        if self._here:
+            commands.append(collect(self._worker, limit, self._here))
+        replies = await self._link.run(commands)
+        aside = replies.pop() if self._here else []
         waits = [reply[0] / 1000 for reply in replies if not is_error(reply) and reply[0] >= 0]
+        found = collected(aside, self._first + len(self._lanes) - 1)
+        if len(found) == limit:  # there may be more of them
+            waits.append(0.0)
         self._next_due = self._clock.monotonic() + min([self._tick, *waits])
-        return self._entries(replies, 1)
+        return self._entries(replies, 1) + found
 
     async def _reap(self, limit: int) -> list[Entry]:
         share = -(-limit // len(self._lanes))
         args: list[str | int] = [keys.GROUP_WORKERS, self._worker, share, self._crash_limit]
-        patience = [self._unregistered_ms if lane == keys.QUEUE else 0 for lane in self._lanes]
+        more = [[self._unregistered_ms, *self._elsewhere] if lane == keys.QUEUE else [0] for lane in self._lanes]
         replies = await self._link.run(
             [
-                command(scripts.REAP, self._keys(lane), [*args, still])
-                for lane, still in zip(self._lanes, patience, strict=True)
+                command(scripts.REAP, self._keys(lane), [*args, *own])
+                for lane, own in zip(self._lanes, more, strict=True)
             ]
         )
         good = [reply for reply in replies if not is_error(reply) and len(reply) >= 2]
@@ -123,13 +129,29 @@ class Takeover:
 
     def _entries(self, replies: Sequence[Any], head: int) -> list[Entry]:
         found: list[Entry] = []
-        for partition, reply in enumerate(replies):
+        for place, reply in enumerate(replies):
             if is_error(reply):
                 continue
-            lane = self._lanes[partition]
+            lane, partition = self._lanes[place], self._first + place
             found += [read(lane, partition, *reply[i : i + 4]) for i in range(head, len(reply), 4)]
         return found
 
     @staticmethod
     def _keys(lane: str) -> list[str]:
         return [lane, keys.lease(lane), keys.redo(lane)]
+
+
+def collect(worker: str, limit: int, names: Sequence[str], suspect: int = -1, *, empty: bool = False) -> Command:
+    """Takes up to `limit` entries of the queue that were put aside under these names.
+
+    What has lost its process `suspect` times is taken alone, for one who holds nothing (`empty`).
+    """
+    args: list[str | int] = [keys.GROUP_WORKERS, worker, limit, suspect, int(empty), *names]
+    return command(scripts.COLLECT, [keys.QUEUE, keys.lease(keys.QUEUE), keys.redo(keys.QUEUE)], args)
+
+
+def collected(reply: Any, partition: int, *, solo: bool = False) -> list[Entry]:
+    """The entries of a reply to `collect`."""
+    if is_error(reply) or len(reply) < 4:
+        return []
+    return [read(keys.QUEUE, partition, *reply[i : i + 4], solo=solo) for i in range(0, len(reply), 4)]

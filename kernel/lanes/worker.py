@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import asyncio
 
 from kernel.lanes.stream import StreamLane
-from kernel.lanes.types import Claim
 
 
 class WorkerLane(StreamLane):
@@ -22,16 +21,11 @@ class WorkerLane(StreamLane):
             rest, self._kept = self._kept, []
             await self._return([(entry.partition, entry.id) for entry in rest])
 
+    @property
+    def routed(self) -> asyncio.Event:
+        """Set when a task was put aside for workers elsewhere; whoever waits for it clears it."""
+        return self._starter.routed
 
-class LendingLane(WorkerLane):
-    """The lane that claims and settles for workers elsewhere; what it has lent is no longer its own."""
-
-    def lend(self, claims: Iterable[Claim]) -> None:
-        """Forgets claims that were moved to another consumer."""
-        for claim in claims:
-            self._held.pop((claim.partition, claim.entry), None)
-
-    def adopt(self, claim: Claim) -> Claim:
-        """A claim that was moved (back) to this lane, as one that it may settle."""
-        claim.epoch = self.epoch
-        return claim
+    def look(self) -> None:
+        """Says that tasks for the slots were put aside: the next claim takes them first."""
+        self._takeover.hint(0)

@@ -1,13 +1,14 @@
 #!lua flags=allow-oom
 -- reap: takes over entries whose consumer has no lease, and entries that were given back
 -- KEYS lane, lease, redo
--- ARGV group, worker, max, crash_limit, unregistered_ms
+-- ARGV group, worker, max, crash_limit, unregistered_ms, each: task, to
 -- returns {suspects waiting, how many died, then entry, deliveries, attempts, crashes of each}; {-1} where the caller has no lease
 -- It starts from the pending list, which is the truth, and looks at the lease in the same script, so that two
 -- reapers cannot both have an entry. A death blames all that its worker held; so that no innocent neighbour is
 -- dead-lettered, the last permitted run is alone: an entry one crash below the limit goes to `_suspect`, and only
 -- a crash under a `.solo` consumer counts beyond that. A consumer that never took a lease is no worker of ours: its
--- entries are taken once they have lain still for unregistered_ms; 0 gives it no time at all.
+-- entries are taken once they have lain still for unregistered_ms; 0 gives it no time at all. The suspects among
+-- tasks that only workers elsewhere run are put aside for those.
 local L, G, me = KEYS[1], ARGV[1], ARGV[2]
 local left, limit, patience = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 local t = redis.call('TIME')
@@ -20,6 +21,15 @@ end
 if not alive(me) then return {-1} end
 local out, suspects, died = {0, 0}, 0, 0
 
+local function elsewhere(id)
+  local entry = #ARGV > 5 and redis.call('XRANGE', L, id, id)[1]
+  for j = 1, entry and #entry[2] or 0, 2 do
+    for i = 6, #ARGV, 2 do
+      if entry[2][j] == 'task' and entry[2][j + 1] == ARGV[i] then return ARGV[i + 1] end
+    end
+  end
+end
+
 local function take(id, name, deliveries)
   local attempts, crashes = string.match(redis.call('HGET', KEYS[3], id) or '0:0', '(%d+):(%d+)')
   crashes = tonumber(crashes)
@@ -29,8 +39,9 @@ local function take(id, name, deliveries)
     if base(name) == name then crashes = math.min(crashes, limit - 1) end
     redis.call('HSET', KEYS[3], id, attempts .. ':' .. string.format('%d', crashes))
     if crashes == limit - 1 then
-      redis.call('XCLAIM', L, G, '_suspect', 0, id, 'JUSTID')
-      suspects = suspects + 1
+      local to = elsewhere(id)
+      redis.call('XCLAIM', L, G, to or '_suspect', 0, id, 'JUSTID')
+      if not to then suspects = suspects + 1 end
       return
     end
   end

@@ -17,12 +17,14 @@ from fetchbox.jobs.jobs_pb2 import DeadLetterTask, DownloadTask, JobLog, JobStat
 from kernel import ids, keys
 from kernel.clock import SystemClock
 from kernel.config import defaults
+from kernel.lanes.lending import LendingLane
 from kernel.lanes.retry import RetryRule
 from kernel.lanes.stream import Claim, Failure, Settled, StreamLane, Success
 from kernel.ledger import JobRecord, Ledger
 from kernel.redis import RedisClients
 
 M = TypeVar("M", bound=Message)
+L = TypeVar("L", bound=StreamLane)
 
 NEVER_HELD = Failure("DOWNLOAD_HTTP_404", "not there")
 PASSING = Failure("DOWNLOAD_DNS", "no address")
@@ -59,6 +61,7 @@ class Rig:
         self.finalizing = False
         self.retries = config.worker.max_retries
         self.lanes: list[StreamLane] = []
+        self.remote: set[str] = set()
 
     @property
     def streams(self) -> list[str]:
@@ -69,7 +72,14 @@ class Rig:
 
     async def lane(self, worker: str = "w1") -> StreamLane:
         """A started lane, stopped with the rig."""
-        made = StreamLane(
+        return await self._started(StreamLane, worker)
+
+    async def lending(self, worker: str = "w1-lender") -> LendingLane:
+        """A started lane of the lending kind, stopped with the rig."""
+        return await self._started(LendingLane, worker)
+
+    async def _started(self, kind: type[L], worker: str) -> L:
+        made = kind(
             self.clients,
             self.config,
             worker,
@@ -77,6 +87,7 @@ class Rig:
             random.Random(1),
             lambda _: self.finalizing,
             self._rule,
+            set(self.remote),
         )
         await made.start()
         self.lanes.append(made)

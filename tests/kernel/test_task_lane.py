@@ -286,17 +286,52 @@ async def test_a_settlement_that_is_repeated_says_what_was_recorded(box: Rig) ->
 
 async def test_a_task_for_workers_elsewhere_is_put_aside(box: Rig) -> None:
     job_id = await box.create("tool")
-    lane = await box.lane()
-    lane._starter._remote = {"tool"}
+    box.remote = {"tool"}
+    lane, lending = await box.lane(), await box.lending()
     await box.nothing(lane)
+    assert lane._starter.routed.is_set()
     assert await _types(box, job_id) == ["queued"], "nothing has begun"
-    consumers = await box.redis.xinfo_consumers(keys.QUEUE, keys.GROUP_WORKERS)
-    assert {c["name"]: c["pending"] for c in consumers}[keys.routed("tool").encode()] == 1
+    assert await lending.set_aside() == {"tool": 1}
     await box.nothing(lane)
-    (claim,) = await lane.collect(["tool"], 5)
+    (claim,) = await lending.collect(["tool"], 5) or []
     assert (claim.job_id, claim.attempt, claim.crashes) == (job_id, 0, 0)
-    assert (await lane.settle(claim, Success())).outcome == "completed"
+    assert await lending.collect(["tool"], 5) == []
+    assert (await lending.settle(claim, Success())).outcome == "completed"
     await _empty(box)
+
+
+async def test_a_lane_that_runs_nothing_puts_all_aside_and_slots_find_it(box: Rig) -> None:
+    """Also what was put aside for workers elsewhere by a configuration that is no more."""
+    box.remote = {"tool"}
+    chat, tool = await box.create("chat"), await box.create("tool")
+    foreign = await box.foreign("something else")
+    lending = await box.lending()
+    assert await until(lambda: lending.put_aside(10, 0.2), bool) == 3
+    assert await lending.set_aside() == {"tool": 1}
+    assert await _types(box, chat) == ["queued"]
+    box.remote = set()
+    lane = await box.lane()
+    claims = await box.claim(lane, 3)
+    assert {claim.job_id for claim in claims} == {chat, tool, foreign}
+    assert {(claim.attempt, claim.crashes) for claim in claims} == {(0, 0)}
+    await box.settle(lane, claims, Success())
+    await _empty(box)
+
+
+async def test_what_must_run_alone_elsewhere_waits_for_a_worker_that_holds_nothing(box: Rig) -> None:
+    box.remote = {"tool"}
+    suspect, other = await box.create("tool"), await box.create("tool")
+    lending = await box.lending()
+    assert await until(lambda: lending.put_aside(2, 0.2), bool) == 2
+    ((entry, _),) = await box.redis.xrange(keys.QUEUE, count=1)
+    await box.redis.hset(keys.redo(keys.QUEUE), entry, "1:2")
+    assert await lending.collect(["tool"], 5, empty=False) is None
+    (alone,) = await lending.collect(["tool"], 5, empty=True) or []
+    assert (alone.job_id, alone.solo, alone.attempt, alone.crashes) == (suspect, True, 1, 2)
+    (claim,) = await lending.collect(["tool"], 5, empty=False) or []
+    assert (claim.job_id, claim.solo) == (other, False)
+    await lending.give_back([alone, claim])
+    assert await box.pending() == 2
 
 
 async def test_both_kinds_come_through_one_lane(box: Rig) -> None:

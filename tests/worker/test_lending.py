@@ -20,7 +20,7 @@ from fetchbox.worker.v1.worker_service_pb2 import (
     StoredObject,
 )
 from kernel.ids import uuid7
-from kernel.lanes.remote import Lent
+from kernel.lanes.lent import Lent
 from kernel.log.topics import Topics
 from tests.worker.conftest import Jobs, Start, duty, eventually
 from tests.worker.test_jobs import all_of

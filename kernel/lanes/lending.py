@@ -1,0 +1,154 @@
+"""The lane that claims and settles for workers elsewhere; it runs nothing itself.
+
+Resources it reads like any other worker. Tasks of seed 004 come to it from where whoever reads the queue has put them
+aside (`collect`). Where nobody reads the queue, since slots are full or paused, it reads it for the others and puts
+all aside, what is for slots too (`put_aside`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Collection, Iterable, Sequence
+
+from fetchbox.config.v1 import config_pb2
+from kernel import keys, scripts
+from kernel.clock import Clock
+from kernel.config import TASKS, millis, seconds
+from kernel.lanes.entry import Entry
+from kernel.lanes.link import Link, is_error
+from kernel.lanes.reader import Reader
+from kernel.lanes.retry import RetryRule
+from kernel.lanes.stream import TICK
+from kernel.lanes.takeover import Takeover, collect, collected
+from kernel.lanes.types import Claim
+from kernel.lanes.worker import WorkerLane
+from kernel.pipe import PipeLost
+from kernel.redis import RedisClients
+from kernel.telemetry.logs import get_logger
+
+_log = get_logger(__name__)
+_SUSPECT_WAITS = [-2]
+
+
+class LendingLane(WorkerLane):
+    """What it has lent is no longer its own."""
+
+    def __init__(
+        self,
+        clients: RedisClients,
+        config: config_pb2.Config,
+        worker_id: str,
+        clock: Clock,
+        rng: random.Random,
+        finalizes: Callable[[str], bool],
+        retry_rule: Callable[[Claim], RetryRule],
+        remote: Collection[str] = (),
+    ) -> None:
+        super().__init__(clients, config, worker_id, clock, rng, finalizes, retry_rule, remote, slots=False)
+        self._queue = len(self._lanes) - 1
+        self._suspect = config.worker.crash_limit - 1
+        patience = max(1.0, seconds(config.redis.read_timeout))
+        self._queue_link = Link(clients, f"fetchbox-queue-{worker_id}", (scripts.PROVISION,), patience)
+        self._queue_reader = Reader(self._queue_link, clock, [keys.QUEUE], worker_id, self._queue)
+        self._queue_takeover = Takeover(
+            self._link,
+            clock,
+            [keys.QUEUE],
+            worker_id,
+            config.worker.crash_limit,
+            seconds(config.worker.reap_interval),
+            TICK,
+            millis(config.tasks.unregistered_idle),
+            remote,
+            [keys.RETURNED],
+            self._queue,
+        )
+        self._unplaced: list[Entry] = []
+
+    async def stop(self) -> None:
+        """Gives back what is left and leaves. Safe twice."""
+        await self._queue_reader.drop()
+        self._kept += self._unplaced
+        self._unplaced = []
+        await super().stop()
+        self._queue_link.close()
+
+    async def collect(self, tasks: Sequence[str], limit: int, *, empty: bool = True) -> list[Claim] | None:
+        """Up to `limit` of the tasks that were put aside for workers elsewhere; none where there are none now.
+
+        One that may have killed its processes comes alone, and only for a worker that is `empty`: None where it waits
+        for such a one. What is taken by a call that fails is found by the reconciliation.
+        """
+        if not self._alive:
+            return []
+        epoch = self.epoch
+        names = [keys.routed(task) for task in tasks]
+        try:
+            reply = (await self._link.run([collect(self._worker, limit, names, self._suspect, empty=empty)]))[0]
+            if reply == _SUSPECT_WAITS:
+                return None
+            entries = collected(reply, self._queue)
+            for entry in entries:
+                entry.solo = entry.crashes >= self._suspect
+            claims = await self._starter.start(entries, epoch, routed=True)
+        except PipeLost as lost:
+            _log.warn("lane_claim_lost", error=str(lost))
+            return []
+        if epoch != self.epoch:
+            return []
+        for claim in claims:
+            self._held[claim.partition, claim.entry] = claim
+        return claims
+
+    async def put_aside(self, limit: int, wait: float) -> int:
+        """Puts up to `limit` tasks of the queue aside; waits up to `wait` seconds for the first. How many it were."""
+        if not self._alive:
+            await self._clock.sleep(min(wait, 0.05))
+            return 0
+        try:
+            if not self._unplaced:
+                self._unplaced = await self._queue_takeover.take(limit)
+            if not self._unplaced:
+                self._unplaced = await self._queue_reader.read(limit, min(wait, self._queue_takeover.idle_for()))
+            placed = self._unplaced
+            if placed:
+                await self._starter.start(placed, self.epoch)
+                self._unplaced = self._unplaced[len(placed) :]
+        except PipeLost as lost:
+            _log.warn("lane_put_aside_lost", error=str(lost))
+            await self._clock.sleep(min(wait, 0.05))
+            return 0
+        return len(placed)
+
+    async def set_aside(self) -> dict[str, int]:
+        """How many tasks lie there for workers elsewhere, by task. Raises `PipeLost`."""
+        reply = (await self._link.run([("XPENDING", keys.QUEUE, keys.GROUP_WORKERS)]))[0]
+        if is_error(reply) or not reply[0]:
+            return {}
+        held = {name.decode(): int(count) for name, count in reply[3]}
+        return {task: held[keys.routed(task)] for task in TASKS if keys.routed(task) in held}
+
+    async def agree(self) -> None:
+        """Gives back, from time to time, what the server counts as this lane's and nobody here knows of."""
+        if self._alive:
+            await self._reconcile_when_due()
+
+    def lend(self, claims: Iterable[Claim]) -> None:
+        """Forgets claims that were moved to another consumer."""
+        for claim in claims:
+            self._held.pop((claim.partition, claim.entry), None)
+
+    def adopt(self, claim: Claim) -> Claim:
+        """A claim that was moved (back) to this lane, as one that it may settle."""
+        claim.epoch = self.epoch
+        return claim
+
+    def tell(self, claim: Claim, first: int, events: Sequence[tuple[str, bytes]]) -> asyncio.Future[bool]:
+        """Writes events of a claim that was lent, as `report` does."""
+        return self.report(self.adopt(claim), first, events)
+
+    def _lease_changed(self, alive: bool) -> None:
+        if not alive:
+            self._unplaced = []
+        super()._lease_changed(alive)
