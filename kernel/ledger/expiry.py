@@ -12,10 +12,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kernel import keys, scripts
-from kernel.ledger.base import Base, settle_keys
+from kernel.ledger.base import TERMINAL, Base, settle_keys
 from kernel.ledger.records import pairs
 
 _GONE = -2
+_ENDLESS = -1
 LATER_MS = 300_000
 """When to look again at a record whose TTL does not run: its job waits or works."""
 
@@ -29,6 +30,7 @@ class Expiry(Base):
         due = await self._due(now, limit)
         facts = await self._many([("PTTL", keys.job(job_id)) for job_id in due])
         ttls = {job_id: ttl for job_id, ttl in zip(due, facts, strict=True) if isinstance(ttl, int)}
+        await self._start([job_id for job_id, ttl in ttls.items() if ttl == _ENDLESS])
         await self._look_again(
             {job_id: now + (ttl + 1 if ttl >= 0 else LATER_MS) for job_id, ttl in ttls.items() if ttl != _GONE}
         )
@@ -40,6 +42,14 @@ class Expiry(Base):
             "ZRANGEBYSCORE", keys.expiring_index(), "-inf", now, "WITHSCORES", "LIMIT", 0, limit
         )
         return dict(pairs(rows))
+
+    async def _start(self, endless: Sequence[str]) -> None:
+        """Lets the time of those run that have ended: a worker of another may have died before, or not care."""
+        found = await self._many([("HGET", keys.job(job_id), "status") for job_id in endless]) if endless else []
+        for job_id, status in zip(endless, found, strict=True):
+            if isinstance(status, bytes) and status.decode() in TERMINAL:
+                names = [keys.job(job_id), keys.job_events(job_id)]
+                await self._clients.call(scripts.EXPIRE, names, [self._config.tasks.job_ttl_s])
 
     async def _look_again(self, times: dict[str, int]) -> None:
         if times:

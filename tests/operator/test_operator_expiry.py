@@ -68,6 +68,22 @@ async def test_a_record_of_a_waiting_job_never_expires_and_is_looked_at_later(ta
     assert await tasks.redis.ttl(keys.job(waiting)) == -1
 
 
+@pytest.mark.req("R004-state.02", "R004-events.03")
+async def test_the_time_of_an_ended_record_runs_though_its_worker_forgot(tasks, expiry):
+    """A bare worker died between its terminal event and its EXPIRE."""
+    job_id, running = await tasks.job(ttl_s=77), await tasks.job()
+    await tasks.redis.hset(keys.job(job_id), "status", "error")
+    await tasks.redis.hset(keys.job(running), "status", "running")
+    await due(tasks, job_id, running)
+    assert await expiry.sweep(100) == (2, 0)
+    for name in (keys.job(job_id), keys.job_events(job_id)):
+        assert 0 < await tasks.redis.ttl(name) <= 77
+    assert await tasks.redis.ttl(keys.job(running)) == -1
+    before = await tasks.redis.pttl(keys.job(job_id))
+    await tasks.clients.call(scripts.EXPIRE, [keys.job(job_id), keys.job_events(job_id)], [5000])
+    assert await tasks.redis.pttl(keys.job(job_id)) <= before, "a time that runs is left alone"
+
+
 async def test_the_real_end_of_a_ttl_is_found(service, tasks):
     """The duty of the running service; Redis itself removes the record."""
     job_id = await tasks.job()
