@@ -85,7 +85,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--latency-jobs", type=int, default=100, help="a round; 0 leaves latency out")
     parser.add_argument("--latency-pause", type=float, default=0.01, help="seconds between them")
     parser.add_argument("--patience", type=float, default=180.0, help="seconds after which a part has failed")
-    parser.add_argument("--profile", action="store_true", help="where our worker's time goes; figures are then larger")
+    parser.add_argument("--profile", action="store_true", help="where our worker's CPU time goes")
     parser.add_argument("--json", type=Path, help="where every figure is written too")
     return parser.parse_args()
 
