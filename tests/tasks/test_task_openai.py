@@ -77,6 +77,31 @@ async def test_tokens_that_come_together_are_one_event(server: ModelServer, star
     assert len(run.tokens) < 50
 
 
+async def test_a_fast_endpoint_makes_no_more_than_fifty_events_a_second(
+    server: ModelServer, started: Started, run: Recorder
+) -> None:
+    server.then(stream(*(sse(chunk("word ")) for _ in range(500)), sse("[DONE]")))
+    handler = await started()
+    begun = asyncio.get_running_loop().time()
+    await handler.run(HELLO, run)
+    assert run.text == "word " * 500
+    assert len(run.tokens) <= 2 + (asyncio.get_running_loop().time() - begun) / 0.02
+
+
+async def test_a_slow_writer_of_events_is_no_silent_endpoint(
+    server: ModelServer, started: Started, run: Recorder
+) -> None:
+    """The endpoint has said all, or waits for us to read, while one event takes longer than its silence may."""
+    text = completion(["b"] * 20_000)
+    server.then(stream(sse(chunk("a")), *(text[place : place + 50_000] for place in range(0, len(text), 50_000))))
+    run.gate.clear()
+    task = asyncio.create_task((await started(read_timeout=0.2)).run(HELLO, run))
+    await run.until("a")
+    await asyncio.sleep(0.5)
+    run.gate.set()
+    assert (await task)["text"] == "a" + "b" * 20_000
+
+
 async def test_a_long_text_at_once_is_cut_into_events_that_fit(
     server: ModelServer, started: Started, run: Recorder
 ) -> None:

@@ -17,7 +17,7 @@ from yarl import URL
 from kernel.clock import SystemClock
 from kernel.handlers import TaskError, TaskSettings
 from worker_svc.fetch.faults import was_reset
-from worker_svc.fetch.wire import FreshConnectionLostError, WireConnector, WireResponse
+from worker_svc.fetch.wire import WireConnector, WireResponse
 from worker_svc.tasks.failures import TRANSPORT_ERRORS, connection, too_large, transport
 from worker_svc.tasks.refusal import Words, by_status, wait_asked
 
@@ -111,7 +111,7 @@ class Endpoint:
     async def _sent(self, body: bytes, headers: Mapping[str, str]) -> WireResponse:
         try:
             return await self._send(body, headers)
-        except (aiohttp.ClientConnectorError, FreshConnectionLostError) as error:
+        except aiohttp.ClientConnectorError as error:
             raise transport(error) from error
         except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError):
             pass  # A kept connection was closed under us: nothing of an answer came (RFC 9112 section 9.3.1).
