@@ -1,8 +1,8 @@
 """Our worker with samples of where its CPU time goes: `python -m benchmarks.peers.profiled ARGUMENTS of fetchbox`.
 
-Every few milliseconds of CPU one sample: the Python function that runs, or that called what runs; so what uvloop and sockets
-take counts for the function that sent, or for the loop. At the end it writes the shares, by part and by function, to
-the file that `BENCH_PROFILE` names. Samples outside of the event loop, of imports above all, are left out.
+Every few milliseconds of CPU one sample: the Python function that runs, or that called what runs; so what uvloop and
+sockets take counts for the function that sent, or for the loop. At the end it writes the shares, by part and by
+function, to the file that `BENCH_PROFILE` names. Samples outside of the event loop, of imports above all, are left out.
 """
 
 import os
