@@ -4,7 +4,7 @@ from kernel.handlers.classes import find_class, where_to_look
 from kernel.handlers.handler import DefaultHandler, JobHandler, TaskContext, TaskError, default_storage, merged_headers
 from kernel.handlers.planning import call_hook, describe, plan_tasks
 from kernel.handlers.registry import HandlerRegistry, resolve
-from kernel.handlers.task import TaskHandler, TaskRun, TaskSettings
+from kernel.handlers.task import SyncTaskRun, TaskHandler, TaskRun, TaskSettings
 from kernel.handlers.views import JobSummary, Manifest, PreparedManifest, Resource, StoredObject, json_object
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "PreparedManifest",
     "Resource",
     "StoredObject",
+    "SyncTaskRun",
     "TaskContext",
     "TaskError",
     "TaskHandler",

@@ -52,6 +52,31 @@ class TaskRun(Protocol):
         ...
 
 
+class SyncTaskRun(Protocol):
+    """The run of a handler whose `run` is a plain function: each method returns when it is done."""
+
+    job_id: str
+    task: str
+    attempt: int
+    payload_json: bytes
+
+    def token(self, text: str) -> None:
+        """As `TaskRun.token`."""
+        ...
+
+    def progress(self, **facts: Any) -> None:
+        """As `TaskRun.progress`."""
+        ...
+
+    def log(self, message: str, **fields: Any) -> None:
+        """As `TaskRun.log`."""
+        ...
+
+    def event(self, kind: str, data: Mapping[str, Any]) -> None:
+        """As `TaskRun.event`."""
+        ...
+
+
 class TaskHandler:
     """Runs one task; one instance a process. A subclass overrides `run`."""
 
@@ -64,8 +89,11 @@ class TaskHandler:
     async def close(self) -> None:
         """Called once after the last task."""
 
-    async def run(self, payload: dict[str, Any], run: TaskRun) -> Any:
-        """Does the task and returns its result, any value that JSON holds. A plain function gets a thread.
+    async def run(self, payload: dict[str, Any], run: Any) -> Any:
+        """Does the task and returns its result, any value that JSON holds. `run` is a `TaskRun`.
+
+        A plain function gets a thread of its own and a `SyncTaskRun`. It cannot be stopped: when its job is canceled
+        or its deadline passes, it goes on until it tells something, which raises `CancelledError` then.
 
         `payload` is the job's; one that is no JSON object is `{"_raw": text}` (seed 004, Payload parsing). Raise
         `TaskError` to name the failure; anything else is a `HANDLER_ERROR`, and tried again.
