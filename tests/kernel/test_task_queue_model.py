@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import hypothesis.strategies as st
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 from queue_rig import QueueRig, new_task, queue_config
 
@@ -18,8 +18,10 @@ from kernel.errors import FetchboxError
 from kernel.ledger.task_queue import NewTask, Swept
 
 T = TypeVar("T")
-LIMIT, CHAT_LIMIT = 6, 3
-TASKS = st.sampled_from(["chat", "plan"])
+LIMIT, CHAT_LIMIT = 5, 2
+TASKS = st.sampled_from(["chat", "chat", "plan"])
+LUCK = st.integers(0, 2)
+"""What is rare happens at 0."""
 PICK = st.integers(0, 999)
 """Chooses among what there is: what there is depends on the server, and a strategy must not."""
 
@@ -116,8 +118,10 @@ class Machine(RuleBasedStateMachine):
             if again:
                 assert not self.run(self.box.publish(new))
 
-    @rule()
-    def sweep(self) -> None:
+    @rule(luck=LUCK)
+    def sweep(self, luck: int) -> None:
+        if luck:
+            return
         swept = self.run(self.box.queue.sweep(0))
         kept = {job_id for job_id in self.noted if job_id in self.recorded}
         assert swept == Swept(len(kept), len(self.noted) - len(kept))
@@ -160,6 +164,9 @@ class Machine(RuleBasedStateMachine):
             self.over.add(entry)
 
     @rule()
+    def look_for_leftovers(self) -> None:
+        self.tidy()
+
     def tidy(self) -> None:
         assert len(self.run(self.box.queue.tidy())) == len(self.over)
         for entry in self.over:
@@ -194,6 +201,11 @@ def test_any_interleaving_keeps_the_limit_and_the_counts(redis_server: str) -> N
     run_state_machine_as_test(
         Machine,
         settings=settings(
-            max_examples=25, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+            max_examples=30,
+            stateful_step_count=50,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+            database=None,
+            phases=[Phase.generate],  # a failure is replayed by its seed: to shrink it takes minutes
         ),
     )
