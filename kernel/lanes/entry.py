@@ -29,6 +29,8 @@ class Entry:
     id: str
     fields: list[bytes]
     """Field, value, ... as they came."""
+    named: dict[bytes, bytes]
+    """The same by name; of several with one name the last."""
     deliveries: int
     attempts: int
     crashes: int
@@ -73,16 +75,17 @@ class Entry:
 
     def _decode_queued(self) -> str:
         """Reads the fields of seed 004; a payload that is no JSON is the handler's to see (`_raw`)."""
-        named = _named(self.fields)
+        named = self.named
         try:
             job_id, task = named[b"job_id"].decode(), named[b"task"].decode()
         except (KeyError, UnicodeDecodeError):
             return _UNDECODABLE
         if not is_key_safe(job_id) or not task or b"payload" not in named:
             return _UNDECODABLE
-        replay = named.get(b"replay", b"0")
-        number = int(replay) if replay.isdigit() and len(replay) <= _LONGEST_REPLAY else 0
-        self.work = QueuedTask(job_id=job_id, task=task, payload=self.payload, replay=number)
+        self.work = QueuedTask(job_id=job_id, task=task, payload=self.payload)
+        replay = named.get(b"replay")
+        if replay is not None and replay.isdigit() and len(replay) <= _LONGEST_REPLAY:
+            self.work.replay = int(replay)
         return ""
 
 
@@ -106,13 +109,20 @@ def read(
     entry_id, fields = raw
     assert isinstance(entry_id, bytes)  # noqa: S101 - the shape of a reply
     assert isinstance(fields, list)  # noqa: S101 - the shape of a reply
-    named = _named(fields)
+    named = dict(zip(fields[::2], fields[1::2], strict=True))
     payload, ledgered = named.get(b"payload", b""), b"ledger" in named
-    traceparent = named.get(b"traceparent", b"").decode("ascii", "replace")
+    parent = named.get(b"traceparent")
     return Entry(
-        lane, partition, entry_id.decode(), fields, deliveries, attempts, crashes, solo, payload, traceparent, ledgered
+        lane,
+        partition,
+        entry_id.decode(),
+        fields,
+        named,
+        deliveries,
+        attempts,
+        crashes,
+        solo,
+        payload,
+        parent.decode("ascii", "replace") if parent else "",
+        ledgered,
     )
-
-
-def _named(fields: list[bytes]) -> dict[bytes, bytes]:
-    return dict(zip(fields[::2], fields[1::2], strict=True))

@@ -81,11 +81,11 @@ class Snapshot:
         if self.failed or self.error:
             own.resources_failed = self.failed
             own.last_error_code, own.last_error_message = error_of(self.error)
-        return _common_status(self.job_type, self.tenant, self.status) + own.SerializeToString()
+        return common_status(self.job_type, self.tenant, self.status) + own.SerializeToString()
 
 
 @lru_cache(256)
-def _common_status(job_type: str, tenant: str, status: str) -> bytes:
+def common_status(job_type: str, tenant: str, status: str) -> bytes:
     """What many jobs have in common: serialized messages one behind the other are one message."""
     return JobStatus(job_type=job_type, tenant=tenant, state=job_state(status)).SerializeToString()
 
@@ -239,10 +239,9 @@ class Publisher:
         flush.streams[stream].append(job.message())
         self.index(flush, job)
 
-    def task_status(self, flush: Flush, status: JobStatus) -> None:
+    def task_status(self, flush: Flush, job_id: str, status: bytes) -> None:
         """The status of a job of seed 004."""
-        stream = self._status[keys.partition_of(status.job_id, len(self._status))]
-        flush.streams[stream].append(status.SerializeToString())
+        flush.streams[self._status[keys.partition_of(job_id, len(self._status))]].append(status)
 
     def index(self, flush: Flush, job: Snapshot) -> None:
         """What the indexes over jobs know of the job."""

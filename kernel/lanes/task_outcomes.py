@@ -13,8 +13,8 @@ from kernel import keys
 from kernel.lanes.entry import Entry
 from kernel.lanes.item import Item
 from kernel.lanes.link import is_error
-from kernel.lanes.publications import Flush, Publisher, completed_line, dead_letter, log_line, park
-from kernel.ledger.record import error_json, error_of, job_state, log_offset
+from kernel.lanes.publications import Flush, Publisher, common_status, completed_line, dead_letter, log_line, park
+from kernel.ledger.record import error_json, error_of, log_offset
 from kernel.telemetry import metrics
 
 _INFO, _WARN, _ERROR = LogLevel.LOG_LEVEL_INFO, LogLevel.LOG_LEVEL_WARN, LogLevel.LOG_LEVEL_ERROR
@@ -93,19 +93,11 @@ class TaskOutcomes:
     def _status(
         self, flush: Flush, task: QueuedTask, status: str, updated: int, created: int, revision: int, error: bytes
     ) -> None:
-        code, message = error_of(error)
-        told = JobStatus(
-            job_id=task.job_id,
-            job_type=task.task,
-            state=job_state(status),
-            tenant=task.tenant,
-            last_error_code=code,
-            last_error_message=message,
-            log_offset=log_offset(created),
-            timestamp_ms=updated,
-            revision=revision,
-        )
-        self._publisher.task_status(flush, told)
+        own = JobStatus(job_id=task.job_id, log_offset=log_offset(created), timestamp_ms=updated, revision=revision)
+        if error:
+            own.last_error_code, own.last_error_message = error_of(error)
+        message = common_status(task.task, task.tenant, status) + own.SerializeToString()
+        self._publisher.task_status(flush, task.job_id, message)
 
     def _own_logs(self, flush: Flush, item: Item, updated: int) -> None:
         for line in item.logs:

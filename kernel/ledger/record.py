@@ -10,6 +10,7 @@ import orjson
 from fetchbox.jobs.jobs_pb2 import JobState, JobStatus
 from kernel import places
 
+_UNKNOWN = JobState.JOB_STATE_UNKNOWN
 _STATES: dict[str, JobState.ValueType] = {
     "queued": JobState.JOB_STATE_QUEUED,
     "running": JobState.JOB_STATE_IN_PROGRESS,
@@ -172,7 +173,7 @@ def error_of(text: bytes) -> tuple[str, str]:
 
 def job_state(status: str) -> JobState.ValueType:
     """The ledger's word as seed 000 says it."""
-    return _STATES.get(status, JobState.JOB_STATE_UNKNOWN)
+    return _STATES.get(status, _UNKNOWN)
 
 
 def ledger_status(state: JobState.ValueType) -> str:
