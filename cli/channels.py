@@ -1,4 +1,4 @@
-"""Connections to the three services: address, TLS, token and deadline in one place."""
+"""Connections to the services: address, TLS, token and deadline in one place."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,6 +11,7 @@ from cli.problems import USAGE, CommandError, translated
 from cli.settings import Settings
 from fetchbox.ingest.v1.ingest_service_pb2_grpc import IngestServiceStub
 from fetchbox.operator.v1.operator_service_pb2_grpc import OperatorServiceStub
+from fetchbox.task.v1.task_service_pb2_grpc import TaskServiceStub
 from fetchbox.worker.v1.worker_service_pb2_grpc import WorkerServiceStub
 
 _OPTIONS = (
@@ -30,6 +31,13 @@ def ingest(options: Settings) -> Iterator[IngestServiceStub]:
 
 
 @contextmanager
+def tasks(options: Settings) -> Iterator[TaskServiceStub]:
+    """The task service, which the ingest service serves; errors of its calls become a CommandError."""
+    with _channel(options, "ingest", options.address("task")) as channel:
+        yield TaskServiceStub(channel)
+
+
+@contextmanager
 def worker(options: Settings) -> Iterator[WorkerServiceStub]:
     """The worker service; errors of its calls become a CommandError."""
     with _channel(options, "worker") as channel:
@@ -44,8 +52,8 @@ def operator(options: Settings) -> Iterator[OperatorServiceStub]:
 
 
 @contextmanager
-def _channel(options: Settings, service: str) -> Iterator[grpc.Channel]:
-    address = options.address(service)
+def _channel(options: Settings, service: str, address: str = "") -> Iterator[grpc.Channel]:
+    address = address or options.address(service)
     channel = _connect(options, address)
     try:
         with translated(service, address):

@@ -1,6 +1,9 @@
 """`fetchbox config`: checking a configuration and showing what holds."""
 
 import json
+import os
+import re
+from collections.abc import Iterable, MutableMapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,6 +19,8 @@ from fetchbox.config.v1.config_pb2 import Config
 app = group("Check a configuration, and show what holds with its defaults and the environment.")
 File = Annotated[Path | None, typer.Argument(help="The file; default: --config, else the defaults.")]
 _REDACTED = "(redacted)"
+_REFERENCE = re.compile(r"(Bearer )?\$\{secret:\w+\}")
+"""Names a secret and holds none."""
 
 
 @command(app)
@@ -26,20 +31,24 @@ def check(context: typer.Context, file: File = None) -> None:
     """
     from kernel.config import ConfigError  # noqa: PLC0415  # 0.3 s that most commands need not pay
     from kernel.handlers import HandlerRegistry  # noqa: PLC0415
+    from worker_svc.fetch import environment_secrets  # noqa: PLC0415
+    from worker_svc.tasks import TaskHandlers  # noqa: PLC0415
 
     options = settings(context)
     path = file or options.config
     config = options.load(file)
     try:
         HandlerRegistry(config)
+        handlers = TaskHandlers(config, environment_secrets(os.environ))
     except ConfigError as error:
         raise config_problem(error, str(path) if path is not None else "the environment") from error
+    tasks = sorted({*handlers, *handlers.remote})
     if path is not None and not path.exists():
         out.note(f"there is no {path}: the defaults hold", "yellow")
     if out.json:
-        out.document({"valid": True, "job_types": sorted(config.job_types)})
+        out.document({"valid": True, "job_types": sorted(config.job_types), "tasks": tasks})
     else:
-        out.line(f"valid; job types: {', '.join(sorted(config.job_types))}")
+        out.line(f"valid; job types: {', '.join(sorted(config.job_types))}; tasks: {', '.join(tasks) or 'none'}")
 
 
 @command(app)
@@ -57,11 +66,12 @@ def show(context: typer.Context, file: File = None) -> None:
 
 def redacted(config: Config) -> dict[str, Any]:
     """The configuration as a table, without what opens doors: passwords, keys, tokens, proxy credentials, headers."""
+    from kernel.config import TASKS, task  # noqa: PLC0415  # 0.3 s that most commands need not pay
+
     safe = Config()
     safe.CopyFrom(config)
-    for section, key in ((safe.redis, "password"), (safe.object_store, "secret_access_key")):
-        if getattr(section, key):
-            setattr(section, key, _REDACTED)
+    safe.redis.password = _hidden(safe.redis.password)
+    safe.object_store.secret_access_key = _hidden(safe.object_store.secret_access_key)
     tokens = len(safe.security.operator_tokens)
     del safe.security.operator_tokens[:]
     safe.security.operator_tokens.extend([_REDACTED] * tokens)
@@ -73,15 +83,32 @@ def redacted(config: Config) -> dict[str, Any]:
         del pool.urls[:]
         pool.urls.extend(urls)
     for kind in safe.job_types.values():
-        for header in kind.default_headers:
-            if header.lower() in {"authorization", "cookie", "proxy-authorization"}:
-                kind.default_headers[header] = _REDACTED
+        _hide_headers(kind.default_headers, {"authorization", "cookie", "proxy-authorization"})
+    tasks = {name: found for name in TASKS if (found := task(safe, name)) is not None}
+    for found in tasks.values():
+        _hide_headers(
+            found.headers, {name.lower() for name in found.headers}
+        )  # endpoints name their keys as they like: x-api-key, api-key
+        found.api_key = _hidden(found.api_key)
+        found.endpoint = _without_credentials(found.endpoint)
     table: dict[str, Any] = MessageToDict(
         safe, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
     )
     for name, kind in safe.job_types.items():
         table["job_types"][name]["options"] = json.loads(kind.options or b"{}")
+    for name, found in tasks.items():
+        table["tasks"][name]["options"] = json.loads(found.options or b"{}")
     return table
+
+
+def _hidden(secret: str) -> str:
+    return secret if not secret or _REFERENCE.fullmatch(secret) else _REDACTED
+
+
+def _hide_headers(headers: MutableMapping[str, str], names: Iterable[str]) -> None:
+    for name in headers:
+        if name.lower() in names:
+            headers[name] = _hidden(headers[name])
 
 
 def _without_credentials(url: str) -> str:

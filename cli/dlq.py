@@ -8,6 +8,7 @@ import typer
 
 from cli import channels
 from cli.command import command, group
+from cli.found import FETCH
 from cli.output import as_dict, out
 from cli.problems import SOME_FAILED, USAGE, CommandError
 from cli.settings import settings
@@ -42,11 +43,12 @@ def list_letters(
     if out.json:
         out.document(as_dict(answer))
         return
-    columns = ("position", "job", "resource", "code", "attempts", "failed at", "message")
+    columns = ("position", "job", "task", "resource", "code", "attempts", "failed at", "message")
     rows = [
         (
             letter.position,
             letter.job_id,
+            letter.task or FETCH,
             letter.resource_id,
             letter.failure_code,
             letter.attempts,

@@ -1,53 +1,94 @@
-"""Following one job to its end by its events, across restarts of the operator service."""
+"""Following one job to its end by its events, across restarts of the service that tells them."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
 import grpc
 
-from fetchbox.operator.v1.job_pb2 import Job
+from cli.output import out
+from fetchbox.operator.v1.job_pb2 import Job, JobEvent
 from fetchbox.operator.v1.operator_service_pb2 import GetJobRequest, WatchJobRequest
 from fetchbox.operator.v1.operator_service_pb2_grpc import OperatorServiceStub
 
 ENDED = frozenset({"completed", "partial", "failed", "canceled"})
-_TERMINAL_EVENTS = frozenset({"done", "error", "canceled"})
 _LEAST_PAUSE = 0.2
 _PATIENCE = 30.0
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Following(Generic[T]):
+    """One job at one service: how it is read, how its events are watched from an id on, and when it has ended."""
+
+    read: Callable[[], T]
+    watch: Callable[[str], Any]
+    ended: Callable[[T], bool]
+
+    def run(self, told: Callable[[JobEvent], None]) -> T:
+        """Calls `told` with each event, once, and returns the job as it ended.
+
+        A service that goes away is waited for, 30 seconds long, and asked for what follows the last event; then its
+        error is raised.
+        """
+        cursor, down_since = "", 0.0
+        while True:
+            try:
+                for event in _until_left(self.watch(cursor)):
+                    cursor, down_since = event.id or cursor, 0.0
+                    told(event)
+                job = self.read()  # after the end of the stream the record says whether that is the job's end
+                if self.ended(job):
+                    return job
+            except grpc.RpcError as error:
+                down_since = down_since or time.monotonic()
+                if error.code() is not grpc.StatusCode.UNAVAILABLE or time.monotonic() - down_since > _PATIENCE:
+                    raise
+            time.sleep(_LEAST_PAUSE)
 
 
 def follow(stub: OperatorServiceStub, job_id: str, changed: Callable[[Job], None]) -> Job:
-    """Calls `changed` with snapshots of the job, a few a second at most, and returns the last one.
-
-    An operator service that goes away is waited for, 30 seconds long; then its error is raised.
-    """
-    job = stub.GetJob(GetJobRequest(job_id=job_id))
-    changed(job)
-    cursor, down_since = "", 0.0
-    while job.status not in ENDED:
-        try:
-            cursor = _watch(stub, job_id, cursor, changed)
-            job, down_since = stub.GetJob(GetJobRequest(job_id=job_id)), 0.0
-            changed(job)
-        except grpc.RpcError as error:
-            down_since = down_since or time.monotonic()
-            if error.code() is not grpc.StatusCode.UNAVAILABLE or time.monotonic() - down_since > _PATIENCE:
-                raise
-            time.sleep(_LEAST_PAUSE)
-    return job
-
-
-def _watch(stub: OperatorServiceStub, job_id: str, cursor: str, changed: Callable[[Job], None]) -> str:
-    """Reads events until the stream ends; the id of the last one."""
+    """Calls `changed` with snapshots of a manifest's job, a few a second at most, and returns the last one."""
     shown = 0.0
-    events = stub.WatchJob(WatchJobRequest(job_id=job_id, last_event_id=cursor))
+
+    def read() -> Job:
+        job = stub.GetJob(GetJobRequest(job_id=job_id))
+        changed(job)
+        return job
+
+    def told(_event: JobEvent) -> None:
+        nonlocal shown
+        if time.monotonic() - shown > _LEAST_PAUSE:
+            read()
+            shown = time.monotonic()
+
+    job = read()
+    if job.status in ENDED:
+        return job
+    return Following(
+        read,
+        lambda cursor: stub.WatchJob(WatchJobRequest(job_id=job_id, last_event_id=cursor)),
+        lambda now: now.status in ENDED,
+    ).run(told)
+
+
+@contextmanager
+def leaving(job_id: str) -> Iterator[None]:
+    """Tells whoever leaves with Ctrl-C that the job goes on, and how to come back to it or end it."""
     try:
-        for event in events:
-            cursor = event.id or cursor
-            if event.type in _TERMINAL_EVENTS:
-                break
-            if time.monotonic() - shown > _LEAST_PAUSE:
-                changed(stub.GetJob(GetJobRequest(job_id=job_id)))
-                shown = time.monotonic()
+        yield
+    except KeyboardInterrupt:
+        out.note(
+            f"\nThe job goes on. `fetchbox jobs watch {job_id}` follows it, `fetchbox jobs cancel {job_id}` ends it."
+        )
+        raise
+
+
+def _until_left(events: Any) -> Iterator[JobEvent]:
+    """The events of a call, which is ended when they are no longer wanted."""
+    try:
+        yield from events
     finally:
         events.cancel()
-    return cursor

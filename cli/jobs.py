@@ -1,4 +1,4 @@
-"""`fetchbox jobs`: looking at jobs, and canceling them."""
+"""`fetchbox jobs`: creating jobs of tasks, looking at jobs of both kinds, and canceling them."""
 
 import json
 from collections.abc import Iterable
@@ -7,41 +7,47 @@ from typing import Annotated
 
 import typer
 
-from cli import channels
+from cli import channels, create
 from cli.command import command, group
-from cli.follow import follow
+from cli.follow import follow, leaving
+from cli.found import find
 from cli.output import as_dict, out
 from cli.problems import SOME_FAILED, USAGE, CommandError
 from cli.progress import JobProgress
-from cli.settings import settings
+from cli.settings import Settings, settings
 from cli.summary import failures_of, job_facts, show_summary
+from cli.task_view import task_facts, watch_task
 from cli.times import clock, shown
-from fetchbox.operator.v1.job_pb2 import LogEntry
+from fetchbox.operator.v1.job_pb2 import Job, LogEntry
 from fetchbox.operator.v1.operator_service_pb2 import (
     CancelJobRequest,
     ExportJobsRequest,
-    GetJobRequest,
     ListJobsRequest,
     StreamJobLogsRequest,
 )
+from fetchbox.task.v1 import task_service_pb2
 
-app = group("Look at jobs, follow them, cancel them.")
-JobId = Annotated[str, typer.Argument(help="The job, as `submit` and `jobs list` print it.")]
+app = group("Create jobs of tasks; look at jobs, follow them, cancel them.")
+app.add_typer(create.app)
+JobId = Annotated[str, typer.Argument(help="The job, as `submit`, `jobs create` and `jobs list` print it.")]
 
 
 @command(app)
 def get(context: typer.Context, job_id: JobId) -> None:
-    """Show one job.
+    """Show one job; of a task also its result.
 
     `fetchbox jobs get 01939c6e-… --json | jq .status`
     """
-    with channels.operator(settings(context)) as stub:
-        job = stub.GetJob(GetJobRequest(job_id=job_id))
-        failures = [] if out.json else failures_of(stub, job)
+    options = settings(context)
+    job = find(options, job_id)
     if out.json:
         out.document(as_dict(job))
-    else:
+    elif isinstance(job, Job):
+        with channels.operator(options) as stub:
+            failures = failures_of(stub, job)
         show_summary(job, failures)
+    else:
+        out.facts(task_facts(job))
 
 
 @command(app, "list")
@@ -50,6 +56,7 @@ def list_jobs(
     status: Annotated[
         str, typer.Option(help="Only these: queued, in_progress, completed, partial, failed or canceled.")
     ] = "",
+    task: Annotated[str, typer.Option(help="Only this: fetch (manifests), chat, plan, code, tool, rag or embed.")] = "",
     job_type: Annotated[str, typer.Option(help="Only jobs of this type.")] = "",
     tenant: Annotated[str, typer.Option(help="Only jobs of this tenant.")] = "",
     limit: Annotated[int, typer.Option(min=1, max=500, help="The most jobs of a page.")] = 50,
@@ -58,17 +65,22 @@ def list_jobs(
     """List jobs, newest first.
 
     `fetchbox jobs list --status failed`
+
+    `fetchbox jobs list --task chat`
     """
-    request = ListJobsRequest(page_size=limit, page_token=page, status=status, job_type=job_type, tenant=tenant)
+    request = ListJobsRequest(
+        page_size=limit, page_token=page, status=status, task=task, job_type=job_type, tenant=tenant
+    )
     with channels.operator(settings(context)) as stub:
         answer = stub.ListJobs(request)
     if out.json:
         out.document(as_dict(answer))
         return
-    columns = ("job", "type", "status", "stored", "failed", "total", "created")
+    columns = ("job", "task", "type", "status", "stored", "failed", "total", "created")
     rows = [
         (
             job.job_id,
+            job.task,
             job.job_type,
             job.status,
             job.resource_completed,
@@ -113,12 +125,21 @@ def _show_log(entry: LogEntry) -> None:
 
 @command(app)
 def watch(context: typer.Context, job_id: JobId) -> None:
-    """Follow one job to its end. Exits with 1 when not everything was stored.
+    """Follow one job to its end; of a task print the text as it comes. Exits with 1 when not all was done.
 
     `fetchbox jobs watch 01939c6e-…`
     """
-    with channels.operator(settings(context)) as stub:
-        with JobProgress(job_id) as progress:
+    options = settings(context)
+    if isinstance(find(options, job_id), Job):
+        _watch_manifest(options, job_id)
+    else:
+        with channels.tasks(options) as stub:
+            watch_task(stub, job_id)
+
+
+def _watch_manifest(options: Settings, job_id: str) -> None:
+    with channels.operator(options) as stub:
+        with leaving(job_id), JobProgress(job_id) as progress:
             job = follow(stub, job_id, progress.update)
         failures = failures_of(stub, job)
     if out.json:
@@ -135,12 +156,19 @@ def cancel(context: typer.Context, job_id: JobId) -> None:
 
     `fetchbox jobs cancel 01939c6e-…`
     """
-    with channels.operator(settings(context)) as stub:
-        job = stub.CancelJob(CancelJobRequest(job_id=job_id))
-    if out.json:
-        out.document(as_dict(job))
+    options = settings(context)
+    if isinstance(find(options, job_id), Job):
+        with channels.operator(options) as operator:
+            manifest = operator.CancelJob(CancelJobRequest(job_id=job_id))
+        document, facts = as_dict(manifest), job_facts(manifest)
     else:
-        out.facts(job_facts(job))
+        with channels.tasks(options) as stub:
+            task = stub.CancelJob(task_service_pb2.CancelJobRequest(job_id=job_id))
+        document, facts = as_dict(task), task_facts(task)
+    if out.json:
+        out.document(document)
+    else:
+        out.facts(facts)
 
 
 @command(app)

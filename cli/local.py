@@ -146,6 +146,7 @@ class LocalPlatform:
             if role is not Role.GATEWAY:
                 reached = "127.0.0.1" if host in {"0.0.0.0", "[::]", ""} else host  # noqa: S104  # compared, not bound
                 self._environ[f"FETCHBOX_GATEWAY_{role.upper()}"] = f"{reached}:{port}"
+        self._environ["FETCHBOX_GATEWAY_TASK"] = self._environ["FETCHBOX_GATEWAY_INGEST"]
 
     def _metrics_ports(self, first: int, free: Sequence[int]) -> Sequence[int]:
         """One a role, since each is a process of its own; all 0 where metrics are off."""

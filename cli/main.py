@@ -45,7 +45,7 @@ def root(
         Path | None, typer.Option(envvar="FETCHBOX_CONFIG", help="TOML or YAML; missing means defaults.")
     ] = None,
     ingest: Annotated[
-        str, typer.Option(envvar="FETCHBOX_INGEST", metavar="HOST:PORT", help="The ingest service.")
+        str, typer.Option(envvar="FETCHBOX_INGEST", metavar="HOST:PORT", help="The ingest service, tasks too.")
     ] = "",
     operator: Annotated[
         str, typer.Option(envvar="FETCHBOX_OPERATOR", metavar="HOST:PORT", help="The operator service.")
@@ -71,6 +71,8 @@ def root(
     Try it at once: `fetchbox demo`
 
     A platform on this machine: `fetchbox up`, and in another terminal `fetchbox submit manifest.json --watch`
+
+    A task, its text as it comes: `fetchbox jobs create --task chat --payload '{"prompt": "Hello"}' --watch`
 
     In production, one process a role: `fetchbox serve --role=worker --config=fetchbox.toml`
 

@@ -16,11 +16,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from fetchbox.gateway.v1 import options_pb2
+
 BROKEN_PIPE = 141
 """The exit code when the reader of a pipe has gone: what a shell shows for SIGPIPE."""
 
 _COLOURS = {
     "completed": "green",
+    "done": "green",
     "ok": "green",
     "stored": "green",
     "replayed": "green",
@@ -52,8 +55,12 @@ class Output:
 
     def line(self, text: str = "") -> None:
         """One line of plain text on stdout."""
+        self.text(text + "\n")
+
+    def text(self, text: str) -> None:
+        """A piece of plain text on stdout, at once."""
         try:
-            sys.stdout.write(text + "\n")
+            sys.stdout.write(text)
             sys.stdout.flush()
         except BrokenPipeError:
             _let_go_of_stdout()
@@ -112,9 +119,9 @@ def stderr() -> Console:
 def as_dict(message: Message) -> dict[str, Any]:
     """A message as ProtoJSON with every field, raw JSON fields as the JSON that they hold."""
     value: dict[str, Any] = MessageToDict(message, always_print_fields_with_no_presence=True)
-    data = getattr(message, "data", None)
-    if isinstance(data, bytes):
-        value["data"] = json.loads(data or b"null")
+    for field in message.DESCRIPTOR.fields:
+        if field.GetOptions().Extensions[options_pb2.raw_json]:
+            value[field.json_name] = json.loads(getattr(message, field.name) or b"null")
     return value
 
 

@@ -38,7 +38,7 @@ _HINTS = {
     "FORBIDDEN": "Use the token of an operator, or of the tenant you name.",
     "UNSUPPORTED_JOB_TYPE": "Configure it under [job_types.<name>], or use --job-type default.",
     "IDEMPOTENCY_CONFLICT": "This key was used with another document: use another --idempotency-key.",
-    "PAYLOAD_TOO_LARGE": "Split the manifest into several.",
+    "PAYLOAD_TOO_LARGE": "Split it into several.",
     "RATE_LIMITED": "Wait and try again.",
     "UNAVAILABLE": "`fetchbox health` shows what is down.",
     "NOT_FOUND": "`fetchbox jobs list` shows the jobs there are.",
@@ -104,6 +104,17 @@ def translated(service: str, address: str) -> Iterator[None]:
         yield
     except grpc.RpcError as error:
         raise from_rpc(error, service, address) from error
+
+
+@contextmanager
+def repeatable(key: str) -> Iterator[None]:
+    """Tells how to repeat a call whose outcome is unknown without making a second job."""
+    try:
+        yield
+    except CommandError as error:
+        if error.exit_code == UNAVAILABLE:
+            error.hint = f"{error.hint} Then repeat it safely with --idempotency-key {key}".strip()
+        raise
 
 
 def from_rpc(error: grpc.RpcError, service: str, address: str) -> CommandError:

@@ -2,8 +2,9 @@
 
 import sys
 import time
+from collections.abc import Mapping
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
@@ -55,3 +56,30 @@ class JobProgress:
         if line != self._line and time.monotonic() - self._line_at > _LINE_SECONDS:
             self._line, self._line_at = line, time.monotonic()
             out.note(line)
+
+
+class TaskProgress:
+    """A bar for the `progress` events of a task, in a terminal only. It vanishes when it stops: text may follow it."""
+
+    def __init__(self) -> None:
+        self._bar: Progress | None = None
+        self._task = TaskID(0)
+
+    def update(self, facts: Mapping[str, Any]) -> bool:
+        """Shows `done` of `total`; False where there is no terminal, or the event says no such thing."""
+        done, total = facts.get("done"), facts.get("total")
+        if not sys.stderr.isatty() or not isinstance(done, int | float) or not isinstance(total, int | float):
+            return False
+        if self._bar is None:
+            columns = (BarColumn(), TextColumn("{task.completed:g}/{task.total:g}"), TimeElapsedColumn())
+            self._bar = Progress(*columns, console=stderr(), transient=True)
+            self._task = self._bar.add_task("", total=total)
+            self._bar.start()
+        self._bar.update(self._task, completed=done, total=total)
+        return True
+
+    def stop(self) -> None:
+        """Takes the bar away; safe to repeat, and `update` shows a new one."""
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None

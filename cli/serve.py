@@ -99,10 +99,11 @@ async def _serve(config: "Config", roles: Sequence[Role], name: str) -> None:
 
 
 async def _together(config: "Config", roles: Sequence[Role], resources: "Resources | None", name: str) -> "Service":
+    from kernel import config as kernel_config  # noqa: PLC0415
     from kernel.service import Duty, Service  # noqa: PLC0415
     from kernel.telemetry import metrics  # noqa: PLC0415
 
-    metrics.configure(config.job_types)
+    metrics.configure([*config.job_types, *kernel_config.TASKS])
     duties: list[Duty] = []
     for role in roles:
         bootstrap = importlib.import_module(f"{PACKAGES[role]}.bootstrap")

@@ -18,9 +18,10 @@ if TYPE_CHECKING:
 DATA = Path(".fetchbox")
 """Where `fetchbox up` keeps its data unless told otherwise."""
 
-_KEYS = {"ingest": "INGEST", "worker": "WORKER", "operator": "OPERATOR", "gateway": "LISTEN"}
+_KEYS = {"ingest": "INGEST", "task": "TASK", "worker": "WORKER", "operator": "OPERATOR", "gateway": "LISTEN"}
 _DEFAULTS = {
     "ingest": "127.0.0.1:50051",
+    "task": "127.0.0.1:50051",
     "worker": "127.0.0.1:50052",
     "operator": "127.0.0.1:50053",
     "gateway": "127.0.0.1:8080",
@@ -40,9 +41,10 @@ class Settings:
     timeout: float = 30.0
 
     def address(self, service: str) -> str:
-        """`host:port` of `ingest`, `worker`, `operator` or `gateway`."""
-        if self.given.get(service):
-            return self.given[service]
+        """`host:port` of `ingest`, `task`, `worker`, `operator` or `gateway`."""
+        given = self.given.get("ingest" if service == "task" else service)
+        if given:
+            return given
         if self.config is not None:
             gateway = self.load().gateway
             return str(getattr(gateway, "listen" if service == "gateway" else service))

@@ -1,4 +1,4 @@
-"""`fetchbox streams`: creating the four streams, and looking at them."""
+"""`fetchbox streams`: creating the streams, and looking at them."""
 
 from typing import Annotated
 
@@ -11,7 +11,7 @@ from cli.provision import provision as provision_servers
 from cli.settings import settings
 from fetchbox.operator.v1.operator_service_pb2 import ListStreamsRequest
 
-app = group("Create the four streams, and look at them.")
+app = group("Create the streams, and look at them.")
 
 
 @command(app)

@@ -1,8 +1,6 @@
 """`fetchbox submit`: a manifest goes in, and with `--watch` one sees what becomes of it."""
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -12,9 +10,9 @@ from google.api.httpbody_pb2 import HttpBody
 
 from cli import channels, rest
 from cli.command import command
-from cli.follow import follow
+from cli.follow import follow, leaving
 from cli.output import as_dict, out
-from cli.problems import SOME_FAILED, UNAVAILABLE, USAGE, CommandError
+from cli.problems import SOME_FAILED, USAGE, CommandError, repeatable
 from cli.progress import JobProgress
 from cli.settings import Settings, settings
 from cli.summary import failures_of, show_summary
@@ -73,7 +71,7 @@ def submit_file(
 
 def submit(options: Settings, submission: Submission, *, by_rest: bool) -> SubmitJobResponse:
     """Submits at the gateway or at the ingest service. Raises a CommandError with what was said."""
-    with _repeatable(submission.key):
+    with repeatable(submission.key):
         return _by_rest(options, submission) if by_rest else _by_grpc(options, submission)
 
 
@@ -99,21 +97,10 @@ def _by_rest(options: Settings, submission: Submission) -> SubmitJobResponse:
     return rest.post_job(options, submission.document, {name: value for name, value in headers.items() if value})
 
 
-@contextmanager
-def _repeatable(key: str) -> Iterator[None]:
-    """Tells how to repeat a submit whose outcome is unknown without making a second job."""
-    try:
-        yield
-    except CommandError as error:
-        if error.exit_code == UNAVAILABLE:
-            error.hint = f"{error.hint} Then repeat it safely with --idempotency-key {key}".strip()
-        raise
-
-
 def _watch(options: Settings, answer: SubmitJobResponse) -> None:
-    out.note(f"accepted as {answer.job_id}; Ctrl-C ends the watching, not the job", "green")
+    out.note(f"accepted as {answer.job_id}", "green")
     with channels.operator(options) as stub:
-        with JobProgress(answer.job_id) as progress:
+        with leaving(answer.job_id), JobProgress(answer.job_id) as progress:
             job = follow(stub, answer.job_id, progress.update)
         failures = failures_of(stub, job)
     if out.json:
