@@ -212,6 +212,8 @@ async def test_the_failure_that_it_tells_is_the_jobs(
         b'{"type": "progress", "data": []}',
         b'{"type": "error", "data": "x"}',
         b'{"type": "done", "data": {}}',
+        b'{"type": "log", "data": {"message": "' + b"x" * 70_000 + b'"}}',
+        b'{"type": "found", "data": {"text": "' + b"x" * 70_000 + b'"}}',
         b'{"type": "found", "data": {"a": NaN}}',
         b'{"type": "result", "data": "\\ud800"}',
         b'{"type": "result", "data": "\xff"}',

@@ -98,12 +98,13 @@ class Messages:
             self._tokens.add(data["text"])
             return
         await self._tokens.flush()
-        if kind == "log" and isinstance(data.get("message"), str):
-            # `self` is the one name that a call cannot take beside `message`.
-            await self._run.log(data["message"], **{k: v for k, v in data.items() if k not in {"message", "self"}})
-            return
         try:
-            await self._run.event(kind, data)
+            if kind == "log" and isinstance(data.get("message"), str):
+                # `self` is the one name that a call cannot take beside `message`.
+                fields = {name: value for name, value in data.items() if name not in {"message", "self"}}
+                await self._run.log(data["message"], **fields)
+            else:
+                await self._run.event(kind, data)
         except ValueError as error:
             raise protocol(f"the endpoint told an event that cannot be: {self._words(str(error))}") from error
 
