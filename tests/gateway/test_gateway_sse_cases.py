@@ -28,7 +28,7 @@ from worker_svc.tasks.sse import SseParser
 ROWS = {row["id"]: row for row in json.loads((Path(__file__).parents[1] / "cases/transcoding_sse.json").read_text())}
 OVER_HTTP = [name for name in ROWS if name.startswith("SSE-")]
 OF_READERS = [name for name in ROWS if name.startswith("SSP-")]
-LIMITS = Limits(body=4096, heartbeat=15, first_message=0.3, stall=0.5)
+LIMITS = Limits(body=4096, heartbeat=15, first_message=10, stall=2.0)
 LINES = "CR \r LF \n CRLF \r\n U+2028 \u2028 U+0085 \x85 end"
 FLOOD = 10_000
 TEXT = "line1\nline2"

@@ -1,4 +1,4 @@
-"""Server streams: Server-Sent Events, JSON lines, arrays and bytes; resuming, failing, idling, stalling and leaving."""
+"""Server streams: Server-Sent Events, JSON lines, arrays and bytes; resuming, failing, idling and leaving."""
 
 import asyncio
 import json
@@ -97,7 +97,7 @@ def source() -> Source:
 @pytest.fixture
 async def gate(pool: DescriptorPool, source: Source) -> AsyncIterator[Gateway]:
     functions = {"Watch": source.watch, "Chat": source.chat, "Bytes": source.bytes}
-    limits = Limits(body=4096, heartbeat=0.1, first_message=0.3, stall=0.5)
+    limits = Limits(body=4096, heartbeat=0.1, first_message=0.3)
     async with running(pool, add_service(pool, RULES), functions, limits=limits) as running_gateway:
         source.gateway = running_gateway
         yield running_gateway

@@ -345,7 +345,7 @@ async def test_a_client_that_does_not_read_is_closed_without_an_event(
 ) -> None:
     monkeypatch.setattr(feed_module, "CAPACITY", 50)
     handler = live.gate._handler
-    handler.limits = dataclasses.replace(handler.limits, stall=0.5)
+    handler.limits = dataclasses.replace(handler.limits, stall=3.0)
     job_id = await live.worker.create()
     reader, writer = await asyncio.open_connection("127.0.0.1", live.port, limit=2**14)
     writer.write(f"GET /v1/jobs/{job_id}/events HTTP/1.0\r\nHost: x\r\nAccept: text/event-stream\r\n\r\n".encode())

@@ -20,7 +20,7 @@ from kernel.redis import RedisClients
 from kernel.watch import EventSource, Feed, JobWatches, reading
 from kernel.watch.jobs import REOPENED, TERMINAL
 
-NEVER = 20.0
+NEVER = 120.0
 """Longer than any read here may block, so that what comes sooner came by an interruption."""
 
 
