@@ -21,7 +21,7 @@ from kernel.errors import FetchboxError, Violation, failure_name, invalid
 from kernel.handlers import StoredObject
 from kernel.lanes.lending import LendingLane
 from kernel.lanes.lent import Lent
-from kernel.lanes.remote import RemoteLeases
+from kernel.lanes.remote import FENCED, RemoteLeases
 from kernel.lanes.types import Claim, Failure, Outcome, Success
 from kernel.ledger.record import FETCH
 from kernel.telemetry.logs import get_logger
@@ -269,6 +269,9 @@ class Lending:
 
     async def _end(self, lent: Lent, worded: Callable[[Claim], Outcome]) -> str:
         """Takes the work back and settles it. What is not held any more was settled before, and is told so."""
+        recorded = await self._leases.outcome_of(lent) if lent.job_id else ""
+        if recorded == FENCED:  # the entry may be the worker's all the same, for a later attempt
+            return recorded
         claim = await self._leases.claim_of(lent)
         if claim is None and not lent.job_id:
             _gone("the task of this claim is no longer kept")
@@ -276,8 +279,7 @@ class Lending:
         if moved is None:
             _gone("the lease of this claim has lapsed; another worker may have the task")
         if claim is None or (lent.job_id and not moved[0]):
-            outcome = await self._leases.outcome_of(lent)
-            return outcome or _gone("this claim is lost; another worker may have the task")
+            return recorded or _gone("this claim is lost; another worker may have the task")
         settled = await self._lane.settle(self._lane.adopt(claim), worded(claim))
         if settled.final_due:
             self._final_due()

@@ -23,6 +23,8 @@ from kernel.lanes.types import Claim
 from kernel.ledger.base import TERMINAL
 from kernel.redis import RedisClients
 
+FENCED = "fenced"
+"""The outcome of a claim that a later attempt has overtaken."""
 _PENDING = 1000
 _FIRST_TOKEN = b"1"
 """The fence of a first attempt, which the record does not write down."""
@@ -125,15 +127,12 @@ class RemoteLeases:
         return await self._first_of(keys.QUEUE, keys.solo(consumer))
 
     async def outcome_of(self, lent: Lent) -> str:
-        """What the record says of a task of seed 004 that its worker does not hold (any more).
-
-        As `SettleTaskResponse.outcome`; empty where the claim was lost before it was settled.
-        """
+        """What the record says of a claim of a task of seed 004: as `SettleTaskResponse.outcome`, empty for nothing yet."""
         status, fence, retried = await self._record(lent.job_id, "status", "fence", "retried")
         if status is None:
             return ""
         if int(fence or _FIRST_TOKEN) != lent.token:
-            return "fenced"
+            return FENCED
         if status.decode() in TERMINAL:
             return "settled" if status in {b"done", b"error"} else "absorbed"
         return "retrying" if retried is not None and int(retried) == lent.token else ""
