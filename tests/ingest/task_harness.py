@@ -1,0 +1,146 @@
+"""What the tests of the task service share: a client, and a look at what a creation left behind."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import grpc
+
+from fetchbox.config.v1.config_pb2 import Config
+from fetchbox.jobs.jobs_pb2 import JobStatus
+from fetchbox.operator.v1.job_pb2 import JobEvent
+from fetchbox.task.v1 import task_service_pb2 as pb
+from fetchbox.task.v1.job_pb2 import Job
+from fetchbox.task.v1.task_service_pb2_grpc import TaskServiceStub
+from ingest_svc.bootstrap import build
+from kernel import keys, scripts
+from kernel.config import TASKS
+from kernel.ids import uuid7
+from kernel.ledger.task_queue import NewTask, TaskQueue
+from kernel.resources import Resources
+from tests.ingest.harness import Client, Refusal
+
+PAYLOAD = b'{ "messages": [{"role": "user", "content": "hi"}], "n": 847458834325543643 }'
+
+
+def with_tasks(config: Config, *names: str) -> Config:
+    """The configuration with handlers for these tasks, or all."""
+    for name in names or TASKS:
+        getattr(config.tasks, name).handler = "remote"
+    return config
+
+
+class TaskClient:
+    """Calls the task service as a gateway would."""
+
+    def __init__(self, stub: TaskServiceStub, resources: Resources, config: Config) -> None:
+        self.stub = stub
+        self.resources = resources
+        self.config = config
+        self.redis = resources.redis.commands
+
+    @classmethod
+    @asynccontextmanager
+    async def serving(
+        cls, config: Config, resources: Resources, reached: Callable[[str], None] = lambda _step: None
+    ) -> AsyncIterator[TaskClient]:
+        service = await build(config, resources, reached)
+        await service.start()
+        try:
+            async with cls.at(config.ingest.listen, config, resources) as made:
+                yield made
+        finally:
+            await service.stop()
+
+    @classmethod
+    @asynccontextmanager
+    async def at(cls, address: str, config: Config, resources: Resources) -> AsyncIterator[TaskClient]:
+        async with grpc.aio.insecure_channel(address) as channel:
+            yield cls(TaskServiceStub(channel), resources, config)
+
+    async def create(self, task: str = "chat", payload: bytes = PAYLOAD, *, token: str = "", **more: Any) -> Job:
+        """Creates a job; `header` is the metadata `idempotency-key`."""
+        header = more.pop("header", None)
+        metadata = (*_credentials(token), *((("idempotency-key", header),) if header is not None else ()))
+        request = pb.CreateJobRequest(task=task, payload=payload, **more)
+        return await self.stub.CreateJob(request, metadata=metadata, timeout=60)
+
+    async def refusal(self, *args: Any, **more: Any) -> Refusal:
+        """The refusal of a creation that must fail."""
+        return await Client.refused(self.create(*args, **more))
+
+    async def get(self, job_id: str, token: str = "") -> Job:
+        return await self.stub.GetJob(pb.GetJobRequest(job_id=job_id), metadata=_credentials(token), timeout=60)
+
+    async def cancel(self, job_id: str, token: str = "") -> Job:
+        return await self.stub.CancelJob(pb.CancelJobRequest(job_id=job_id), metadata=_credentials(token), timeout=60)
+
+    async def list(self, token: str = "", **filters: Any) -> pb.ListJobsResponse:
+        return await self.stub.ListJobs(pb.ListJobsRequest(**filters), metadata=_credentials(token), timeout=60)
+
+    def watch(self, job_id: str, token: str = "") -> AsyncIterator[JobEvent]:
+        return aiter(self.stub.WatchJob(pb.WatchJobRequest(job_id=job_id), metadata=_credentials(token), timeout=60))
+
+    async def record(self, job_id: str) -> dict[str, str]:
+        """The hash of a job, as it is."""
+        return {k.decode(): v.decode() for k, v in (await self.redis.hgetall(keys.job(job_id))).items()}
+
+    async def queued(self) -> list[dict[str, str]]:
+        """The entries of the queue, oldest first."""
+        rows = await self.redis.xrange(keys.QUEUE)
+        return [{k.decode(): v.decode() for k, v in fields.items()} for _, fields in rows]
+
+    async def jobs(self) -> list[str]:
+        """The ids of all job records."""
+        return [name.decode().removeprefix("job:") async for name in self.redis.scan_iter("job:*", _type="hash")]
+
+    async def events(self, job_id: str) -> list[str]:
+        """The types of a job's events."""
+        return [fields[b"type"].decode() for _, fields in await self.redis.xrange(keys.job_events(job_id))]
+
+    async def statuses(self, job_id: str) -> list[JobStatus]:
+        """What `jobs.status` says of a job."""
+        stream = keys.stream(keys.STATUS, keys.partition_of(job_id, self.config.streams.status.partitions))
+        found = [JobStatus.FromString(fields[b"payload"]) for _, fields in await self.redis.xrange(stream)]
+        return [status for status in found if status.job_id == job_id]
+
+    async def outbox(self) -> int:
+        """How many jobs are admitted but not queued."""
+        return await TaskQueue(self.resources.redis, self.config).outbox_length()
+
+    async def foreign(self, **fields: str | bytes) -> str:
+        """A job as another gateway writes it, with the fields of seed 004 and no other."""
+        job_id = uuid7()
+        record: dict[str, str | bytes] = {"job_id": job_id, "task": "chat", "payload": "{}", "status": "queued"}
+        record |= {"created_ts": "1000", "updated_ts": "1000", "ttl_s": "60", "result": "", "error": ""} | fields
+        await self.redis.hset(keys.job(job_id), mapping=record)
+        await self.redis.expire(keys.job(job_id), 60)
+        event = {"type": "queued", "ts": "1000", "step": "gateway.enqueue", "data": "{}"}
+        await self.redis.xadd(keys.job_events(job_id), event)
+        entry = {"job_id": job_id, "task": record["task"], "payload": record["payload"]}
+        await self.redis.xadd(keys.QUEUE, entry)
+        return job_id
+
+    async def settle(self, job_id: str, result: object = None, error: object = None) -> None:
+        """Runs a job as our worker does; its entry stays."""
+        names = [keys.job(job_id), keys.job_events(job_id)]
+        await self.resources.redis.call(scripts.TASK_START, names, ["w", "worker.start", "1-1", 1, 1, 0])
+        outcome, value = ("f", error) if error is not None else ("o", result)
+        args = [1, "worker.settle", outcome, json.dumps(value), "{}", 60]
+        await self.resources.redis.call(scripts.TASK_SETTLE, names, args)
+
+    async def expire(self, job_id: str) -> None:
+        """The time of a job is over."""
+        await self.redis.delete(keys.job(job_id), keys.job_events(job_id))
+
+
+def proposal(job_id: str = "") -> NewTask:
+    """A job that is to be."""
+    return NewTask(job_id or uuid7(), "chat", b"{}", 60)
+
+
+def _credentials(token: str) -> tuple[tuple[str, str], ...]:
+    return (("authorization", f"Bearer {token}"),) if token else ()
