@@ -3,8 +3,7 @@
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 import grpc
 
@@ -19,34 +18,31 @@ _PATIENCE = 30.0
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Following(Generic[T]):
-    """One job at one service: how it is read, how its events are watched from an id on, and when it has ended."""
+def follow_events(
+    read: Callable[[], T],
+    watch: Callable[[str], Any],
+    ended: Callable[[T], bool],
+    told: Callable[[JobEvent], None],
+) -> T:
+    """Calls `told` with each event of a job, once, and returns the job as `read` gives it at its end.
 
-    read: Callable[[], T]
-    watch: Callable[[str], Any]
-    ended: Callable[[T], bool]
-
-    def run(self, told: Callable[[JobEvent], None]) -> T:
-        """Calls `told` with each event, once, and returns the job as it ended.
-
-        A service that goes away is waited for, 30 seconds long, and asked for what follows the last event; then its
-        error is raised.
-        """
-        cursor, down_since = "", 0.0
-        while True:
-            try:
-                for event in _until_left(self.watch(cursor)):
-                    cursor, down_since = event.id or cursor, 0.0
-                    told(event)
-                job = self.read()  # after the end of the stream the record says whether that is the job's end
-                if self.ended(job):
-                    return job
-            except grpc.RpcError as error:
-                down_since = down_since or time.monotonic()
-                if error.code() is not grpc.StatusCode.UNAVAILABLE or time.monotonic() - down_since > _PATIENCE:
-                    raise
-            time.sleep(_LEAST_PAUSE)
+    `watch` is the call for the events after an id. A service that goes away is waited for, 30 seconds long, and asked
+    for what follows the last event; then its error is raised.
+    """
+    cursor, down_since = "", 0.0
+    while True:
+        try:
+            for event in _until_left(watch(cursor)):
+                cursor, down_since = event.id or cursor, 0.0
+                told(event)
+            job = read()  # after the end of the stream the record says whether that is the job's end
+            if ended(job):
+                return job
+        except grpc.RpcError as error:
+            down_since = down_since or time.monotonic()
+            if error.code() is not grpc.StatusCode.UNAVAILABLE or time.monotonic() - down_since > _PATIENCE:
+                raise
+        time.sleep(_LEAST_PAUSE)
 
 
 def follow(stub: OperatorServiceStub, job_id: str, changed: Callable[[Job], None]) -> Job:
@@ -67,11 +63,12 @@ def follow(stub: OperatorServiceStub, job_id: str, changed: Callable[[Job], None
     job = read()
     if job.status in ENDED:
         return job
-    return Following(
+    return follow_events(
         read,
         lambda cursor: stub.WatchJob(WatchJobRequest(job_id=job_id, last_event_id=cursor)),
         lambda now: now.status in ENDED,
-    ).run(told)
+        told,
+    )
 
 
 @contextmanager

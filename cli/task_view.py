@@ -2,11 +2,12 @@
 
 import json
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import typer
 
-from cli.follow import Following, leaving
+from cli.follow import follow_events, leaving
 from cli.output import as_dict, out
 from cli.problems import SOME_FAILED, CommandError
 from cli.progress import TaskProgress
@@ -33,24 +34,28 @@ def watch_task(stub: TaskServiceStub, job_id: str) -> None:
 
     Raises a CommandError where it was not done; with `--json` it exits with 1, since the last document tells why.
     """
-    following = Following[Job](
-        lambda: stub.GetJob(GetJobRequest(job_id=job_id)),
-        lambda cursor: stub.WatchJob(WatchJobRequest(job_id=job_id, last_event_id=cursor)),
-        lambda job: job.status in ENDED,
-    )
     if out.json:
         with leaving(job_id):
-            job = following.run(_print)
+            job = _follow(stub, job_id, _print)
         out.document(as_dict(job))
         if job.status != "done":
             raise typer.Exit(SOME_FAILED)
         return
     with leaving(job_id), _View() as view:
-        job = following.run(view.told)
+        job = _follow(stub, job_id, view.told)
     if job.status != "done":
         raise _unfinished(job)
     if not view.has_text:
         out.line(job.result.decode() or "null")
+
+
+def _follow(stub: TaskServiceStub, job_id: str, told: Callable[[JobEvent], None]) -> Job:
+    return follow_events(
+        lambda: stub.GetJob(GetJobRequest(job_id=job_id)),
+        lambda cursor: stub.WatchJob(WatchJobRequest(job_id=job_id, last_event_id=cursor)),
+        lambda job: job.status in ENDED,
+        told,
+    )
 
 
 def _print(event: JobEvent) -> None:
@@ -108,7 +113,7 @@ class _View:
 
     def _token(self, text: str) -> None:
         self._progress.stop()
-        out.text(text.encode(errors="replace").decode())  # half a surrogate pair is no text that can be written
+        out.text(text)
         self.has_text = True
         self._at_line_start = text.endswith("\n") if text else self._at_line_start
 

@@ -16,6 +16,8 @@ from cli.demo.site_thread import SiteThread
 from cli.local import LocalPlatform
 from cli.main import main
 from cli.sample_site import SampleSite
+from tests.stack.model_thread import ModelThread
+from tests.tasks.model_server import ModelServer
 
 ENVIRON = {
     "FETCHBOX_FETCHER_ALLOW_NETWORKS": "127.0.0.0/8",
@@ -91,9 +93,34 @@ def cli(tmp_path: Path) -> CommandLine:
 
 
 @pytest.fixture(scope="session")
-def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalPlatform]:
-    """A whole platform on free ports, with every role as a process."""
-    with LocalPlatform(tmp_path_factory.mktemp("platform"), any_ports=True, environ=ENVIRON) as running:
+def model_server() -> Iterator[ModelServer]:
+    """The endpoint of chat and embed, beside commands that block."""
+    with ModelThread() as server:
+        yield server
+
+
+@pytest.fixture
+def model(model_server: ModelServer) -> ModelServer:
+    """The endpoint, which answers as a model would unless the test says otherwise."""
+    model_server.answers.clear()
+    model_server.seen.clear()
+    return model_server
+
+
+@pytest.fixture(scope="session")
+def platform(tmp_path_factory: pytest.TempPathFactory, model_server: ModelServer) -> Iterator[LocalPlatform]:
+    """A whole platform on free ports, with every role as a process.
+
+    A model does its chat and embed; nobody does its plan, whose handlers are elsewhere; its code is not configured.
+    """
+    environ = ENVIRON | {
+        "FETCHBOX_TASKS_CHAT_ENDPOINT": model_server.url(),
+        "FETCHBOX_TASKS_CHAT_MODEL": "parrot",
+        "FETCHBOX_TASKS_EMBED_ENDPOINT": model_server.url(),
+        "FETCHBOX_TASKS_EMBED_MODEL": "parrot",
+        "FETCHBOX_TASKS_PLAN_HANDLER": "remote",
+    }
+    with LocalPlatform(tmp_path_factory.mktemp("platform"), any_ports=True, environ=environ) as running:
         yield running
 
 
