@@ -127,7 +127,7 @@ class RemoteLeases:
         return await self._first_of(keys.QUEUE, keys.solo(consumer))
 
     async def outcome_of(self, lent: Lent) -> str:
-        """What the record says of a claim of a task of seed 004: as `SettleTaskResponse.outcome`, empty for nothing yet."""
+        """What the record says of a claim of the queue: as `SettleTaskResponse.outcome`, empty for nothing yet."""
         status, fence, retried = await self._record(lent.job_id, "status", "fence", "retried")
         if status is None:
             return ""
