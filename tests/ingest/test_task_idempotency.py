@@ -131,7 +131,7 @@ async def test_another_gateways_job_of_another_request_is_a_conflict(
     assert len(await client.queued()) == 1
 
 
-@pytest.mark.parametrize("value", ["", uuid7(), "../climb", '{"job_id": 1}', b"\xff"])
+@pytest.mark.parametrize("value", ["", "01939c6e-0000-7000-8000-000000000000", "../climb", '{"job_id": 1}', b"\xff"])
 async def test_whatever_else_is_under_the_key_is_a_conflict(client: TaskClient, value: str | bytes) -> None:
     await client.redis.set(NAME, value)
     assert (await client.refusal(idempotency_key="k")).reason == "IDEMPOTENCY_CONFLICT"
