@@ -10,7 +10,6 @@ from google.protobuf.duration_pb2 import Duration
 from fetchbox.config.v1.config_pb2 import Config
 from kernel import keys
 from kernel.idempotency import Submits
-from kernel.ids import uuid7
 from kernel.resources import Resources
 from tests.ingest.task_harness import PAYLOAD, TaskClient, with_tasks
 
