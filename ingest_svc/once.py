@@ -54,6 +54,8 @@ class Hold:
         self.job_id = job_id
         self.fresh = fresh
         """Nobody has begun this job before."""
+        self.kept = False
+        """The answer is kept already: whoever makes it may have a better time for that than its end."""
         self.renew = renew
         """Makes sure that the lease lasts for the quick steps that follow; raises `OvertakenError`."""
 
@@ -125,7 +127,8 @@ class Once:
             with suppress(FetchboxError):
                 await self._let_go(claim, job_id, made_nothing=error.reason == errors_pb2.REASON_RATE_LIMITED)
             raise
-        await self._submits.finish(claim.name, job_id, answer)
+        if not hold.kept:
+            await self._submits.finish(claim.name, job_id, answer)
         return answer
 
     async def _let_go(self, claim: Claim, job_id: str, *, made_nothing: bool) -> None:

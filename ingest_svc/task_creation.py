@@ -1,8 +1,9 @@
 """From an order to a job that waits on the queue, once for its idempotency key, if it has one.
 
 The key is claimed (`Once`); the queue admits the job, writes its record and first event, and takes it
-(`kernel.ledger.task_queue`); the answer is kept under the key, and only then given. A process that dies on the way
-leaves either nothing or a job that the sweep finishes. Whoever repeats the order with its key gets the same job.
+(`kernel.ledger.task_queue`). The answer is kept under the key between record and queue, so that the key still knows its
+job when the job has run and its record has expired. A process that dies on the way leaves either nothing or a job that
+the sweep finishes. Whoever repeats the order with its key gets the same job.
 """
 
 import json
@@ -20,7 +21,7 @@ from kernel.auth import Caller
 from kernel.errors import FetchboxError
 from kernel.ids import is_key_safe
 from kernel.ledger import Ledger, TaskRecord
-from kernel.ledger.task_queue import NewTask, TaskQueue
+from kernel.ledger.task_queue import Keep, NewTask, TaskQueue
 from kernel.telemetry import metrics
 
 
@@ -40,43 +41,36 @@ class TaskCreator:
         leaves the outcome open and says so.
         """
         key = order.idempotency_key
-        make = partial(self._make, order.new)
+        name = keys.task_idempotency(order.new.tenant, key) if key else ""
+        make = partial(self._make, order.new, name)
+        claim = Claim(name, order.digest, order.new.job_id, order.window_ms)
         try:
-            if key:
-                name = keys.task_idempotency(order.new.tenant, key)
-                claim = Claim(name, order.digest, order.new.job_id, order.window_ms)
-                job = Job.FromString(await self._once.run(claim, make))
-            else:
-                job = Job.FromString(await make(unclaimed(order.new.job_id)))
+            answer = await (self._once.run(claim, make) if key else make(unclaimed(order.new.job_id)))
         except ForeignJobError as foreign:
             return await self._others(order.new, foreign.job_id, caller)
         except FetchboxError as error:
             if error.reason != errors_pb2.REASON_UNAVAILABLE:
                 raise
             raise outcome_unknown(error, key) from error
+        job = Job.FromString(answer)
         job.payload = order.new.payload  # the key is bound to its digest, so it need not be kept with the answer
         return job
 
-    async def _make(self, proposed: NewTask, hold: Hold) -> bytes:
+    async def _make(self, proposed: NewTask, name: str, hold: Hold) -> bytes:
         new = replace(proposed, job_id=hold.job_id)
         self._reached("claimed")
         record = None if hold.fresh else await self._ledger.get(new.job_id)
+        if record is not None:  # made by one who died, from the same order
+            new = replace(new, ttl_s=record.ttl_s, trace_id=record.trace_id)
+        keep = Keep(name, partial(_answer, new)) if name else None
         if record is None:
-            created_ms = await self._queue.create(new)
+            created_ms = await self._queue.create(new, keep)
         else:
-            created_ms = await self._queue.finish(new, record.created_ms)
+            created_ms = await self._queue.finish(new, record.created_ms, keep)
         self._reached("queued")
+        hold.kept = True
         metrics.JOBS_ACCEPTED.labels(job_type=new.task).inc()
-        return Job(
-            job_id=new.job_id,
-            task=new.task,
-            status="queued",
-            created_ts=created_ms,
-            updated_ts=created_ms,
-            ttl_s=new.ttl_s,
-            tenant=new.tenant,
-            trace_id=new.trace_id,
-        ).SerializeToString()
+        return _answer(new, created_ms)
 
     async def _others(self, new: NewTask, job_id: str, caller: Caller) -> Job:
         """The job that another gateway made under the key, if this order is the same (seed 004, Idempotency)."""
@@ -88,6 +82,19 @@ class TaskCreator:
             )
         metrics.JOBS_REPEATED.inc()
         return task_views.whole(found)
+
+
+def _answer(new: NewTask, created_ms: int) -> bytes:
+    return Job(
+        job_id=new.job_id,
+        task=new.task,
+        status="queued",
+        created_ts=created_ms,
+        updated_ts=created_ms,
+        ttl_s=new.ttl_s,
+        tenant=new.tenant,
+        trace_id=new.trace_id,
+    ).SerializeToString()
 
 
 def _is_same(new: NewTask, found: TaskRecord) -> bool:

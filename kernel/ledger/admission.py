@@ -29,7 +29,7 @@ QUEUE_KEYS = [keys.QUEUE, keys.outbox(keys.QUEUE), keys.open_tasks()]
 _MOST = 512
 _MOST_BYTES = 4 << 20
 """Jobs, and bytes of their payloads, in one generation, so that no script holds Redis for long."""
-_SCRIPTS = (scripts.TASK_ADMIT, scripts.TASK_ACCEPT, scripts.TASK_PUBLISH, scripts.INDEX)
+_SCRIPTS = (scripts.TASK_ADMIT, scripts.TASK_ACCEPT, scripts.TASK_PUBLISH, scripts.INDEX, scripts.SUBMIT_FINISH)
 _log = get_logger(__name__)
 
 
@@ -47,6 +47,16 @@ class NewTask:
     traceparent: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """The answer that is kept under an idempotency key as soon as it is sure to come true."""
+
+    name: str
+    """The Redis key that stands for the idempotency key."""
+    answer: Callable[[int], bytes]
+    """The answer for a job that was created at a time in ms."""
+
+
 @dataclass
 class FullError(Exception):
     """There is no room: `count` jobs wait or run, of the task alone where `of_task`; the oldest for `oldest_ms`."""
@@ -61,9 +71,12 @@ class _Item:
     """One creation on its way."""
 
     new: NewTask
+    keep: Keep | None
     future: asyncio.Future[int]
-    tries: int = 0
     admitted_ms: int = 0
+    tries: int = 0
+    dropped: bool = False
+    """It was admitted once, and the sweep took it for abandoned."""
 
     def done(self, created_ms: int) -> None:
         if not self.future.done():
@@ -100,16 +113,16 @@ class Admission:
             item.fail(unavailable("The service stops."))
         self._gathered, self._admitted = [], []
 
-    async def create(self, new: NewTask) -> int:
+    async def create(self, new: NewTask, keep: Keep | None) -> int:
         """Creates a job; when it was created, in ms by the clock of Redis.
 
         `FullError` where there is no room; `UNAVAILABLE` leaves the outcome open.
         """
-        return await self._taken(_Item(new, asyncio.get_running_loop().create_future()), self._gathered)
+        return await self._taken(_Item(new, keep, asyncio.get_running_loop().create_future()), self._gathered)
 
-    async def finish(self, new: NewTask, created_ms: int) -> int:
+    async def finish(self, new: NewTask, created_ms: int, keep: Keep | None) -> int:
         """Does what may be missing of a job whose record exists, since `created_ms`, which is the answer."""
-        item = _Item(new, asyncio.get_running_loop().create_future(), admitted_ms=created_ms)
+        item = _Item(new, keep, asyncio.get_running_loop().create_future(), created_ms)
         return await self._taken(item, self._admitted)
 
     async def _taken(self, item: _Item, waiting: list[_Item]) -> int:
@@ -145,12 +158,15 @@ class Admission:
                 item.fail(error)
         else:
             if following:
-                self._finish(following, replies)
+                self._finish(following, replies[:-1] if asking else replies)
             if asking:
                 self._decide(asking, replies[-1])
 
     def _followed(self, items: Sequence[_Item]) -> list[Command]:
-        """Record and first event of each job, then the indexes, then the queue: what is on it is whole."""
+        """Record and first event of each job, then answers and indexes, then the queue: what is on it is whole.
+
+        An answer may be kept before its job is on the queue, for from its record on the sweep sees to that.
+        """
         if not items:
             return []
         listed: list[Any] = ["NX"]
@@ -163,10 +179,11 @@ class Admission:
             listed += (at, new.job_id)
             expiring += (at + new.ttl_s * 1000, new.job_id)
             entries += (new.task, new.job_id, new.payload, new.traceparent)
+        commands += [_kept(item.new.job_id, item.keep, item.admitted_ms) for item in items if item.keep is not None]
+        commands.append(command(scripts.INDEX, [keys.job_index()], listed))
+        commands.append(command(scripts.INDEX, [keys.expiring_index()], expiring))
         return [
             *commands,
-            command(scripts.INDEX, [keys.job_index()], listed),
-            command(scripts.INDEX, [keys.expiring_index()], expiring),
             command(scripts.TASK_PUBLISH, QUEUE_KEYS, entries),
         ]
 
@@ -175,19 +192,23 @@ class Admission:
             return []
         args: list[Any] = [self._config.tasks.max_backlog]
         for item in items:
-            settings = task(self._config, item.new.task)
-            args += (item.new.task, item.new.job_id, settings.max_backlog if settings else 0)
+            args += (item.new.task, item.new.job_id, -1 if item.dropped else self._limit(item.new.task))
         return [command(scripts.TASK_ADMIT, QUEUE_KEYS, args)]
 
+    def _limit(self, name: str) -> int:
+        settings = task(self._config, name)
+        return settings.max_backlog if settings else 0
+
     def _finish(self, items: Sequence[_Item], replies: Sequence[Any]) -> None:
-        published = replies[len(items) + 2]
+        published = replies[-1]
         for number, item in enumerate(items):
             reply = replies[number]
             if is_error(reply) or is_error(published):
                 item.fail(RuntimeError(str(reply if is_error(reply) else published)))
             elif reply[0] == 1 and published[number] == 0:
                 # It is this call that made the record, so nobody can have published it: the sweep took the job for
-                # abandoned and dropped it from the outbox. It begins anew.
+                # abandoned and dropped it from the outbox. It begins anew, and is not refused any more.
+                item.dropped = True
                 self._gathered.append(item)
             else:
                 item.done(reply[1])
@@ -226,6 +247,10 @@ def _split(items: list[_Item]) -> tuple[list[_Item], list[_Item]]:
         if number == _MOST or (number and size > _MOST_BYTES):
             return items[:number], items[number:]
     return items, []
+
+
+def _kept(job_id: str, keep: Keep, created_ms: int) -> Command:
+    return command(scripts.SUBMIT_FINISH, [keep.name], [job_id, keep.answer(created_ms)])
 
 
 def _accept(new: NewTask, admitted_ms: int) -> Command:

@@ -18,13 +18,13 @@ from kernel import keys, scripts
 from kernel.clock import Clock, SystemClock
 from kernel.config import TASKS
 from kernel.errors import FetchboxError
-from kernel.ledger.admission import Admission, FullError, NewTask
+from kernel.ledger.admission import Admission, FullError, Keep, NewTask
 from kernel.ledger.base import TERMINAL
 from kernel.redis import RedisClients
 from kernel.tasks import ended
 from kernel.telemetry.logs import get_logger
 
-__all__ = ["NewTask", "Swept", "TaskQueue"]
+__all__ = ["Keep", "NewTask", "Swept", "TaskQueue"]
 
 _log = get_logger(__name__)
 _STEP = 100
@@ -93,25 +93,26 @@ class TaskQueue:
         await ended(self._tidying)
         await self._admission.stop()
 
-    async def create(self, new: NewTask) -> int:
+    async def create(self, new: NewTask, keep: Keep | None = None) -> int:
         """Admits a job, writes its record and first event, and queues it; when, in ms by the clock of Redis.
 
         `RATE_LIMITED` where the backlog is full: nothing of the job is kept then. `UNAVAILABLE` leaves it open whether
-        there is a job. A repetition for a job that is under way finishes it.
+        there is a job. A repetition for a job that is under way finishes it. `keep`, where there is one, is kept as
+        soon as the job is sure to be queued.
         """
         try:
-            return await self._admission.create(new)
+            return await self._admission.create(new, keep)
         except FullError as full:
             if not await self._tidied():
                 raise _refused(new, full) from full
         try:
-            return await self._admission.create(new)
+            return await self._admission.create(new, keep)
         except FullError as full:
             raise _refused(new, full) from full
 
-    async def finish(self, new: NewTask, created_ms: int) -> int:
+    async def finish(self, new: NewTask, created_ms: int, keep: Keep | None = None) -> int:
         """Does what may be missing of a job whose record exists since `created_ms`, which is the answer."""
-        return await self._admission.finish(new, created_ms)
+        return await self._admission.finish(new, created_ms, keep)
 
     async def sweep(self, older_than_ms: int) -> Swept:
         """Ends what was begun at least so long ago by creators that are gone, the oldest hundred of it."""
@@ -206,6 +207,8 @@ class TaskQueue:
         tidying = self._tidying
         try:
             return bool(await asyncio.shield(tidying))
+        except FetchboxError:
+            return False  # then the refusal stands
         finally:
             if tidying.done() and self._tidying is tidying:
                 self._tidying = None

@@ -3,7 +3,8 @@
 -- KEYS stream, outbox, open
 -- ARGV max_backlog, each: task, job_id, task_max
 -- returns {now ms, age of the oldest entry in ms, then for each: 0 admitted | n: the backlog is full with n | -n: that of its task is}
--- Task_max is 0 for none. Who is in the outbox already was admitted before and is again.
+-- Task_max is 0 for none, and -1 for a job that no limit stops, since it was admitted before and dropped by mistake.
+-- Who is in the outbox already was admitted before and is again.
 local length = redis.call('XLEN', KEYS[1])
 local noted = redis.call('ZCARD', KEYS[2])
 local t = redis.call('TIME')
@@ -31,7 +32,7 @@ for i = 2, #ARGV, 3 do
   local member = task .. '/' .. ARGV[i + 1]
   local verdict = 0
   if not redis.call('ZSCORE', KEYS[2], member) then
-    if length + noted >= tonumber(ARGV[1]) then
+    if most >= 0 and length + noted >= tonumber(ARGV[1]) then
       verdict = length + noted
     elseif most > 0 and of_task(task) >= most then
       verdict = -of_task(task)

@@ -12,7 +12,7 @@ from cli.embedded.valkey import Valkey
 from fetchbox.errors.v1 import errors_pb2
 from kernel import ids, keys, scripts
 from kernel.errors import FetchboxError
-from kernel.ledger.task_queue import NewTask, Swept, TaskQueue
+from kernel.ledger.task_queue import Keep, NewTask, Swept, TaskQueue
 
 TRACE = "00-" + "ab" * 16 + "-" + "cd" * 8 + "-01"
 
@@ -75,16 +75,18 @@ async def test_the_first_event_is_that_of_the_contract(box: QueueRig) -> None:
 @pytest.mark.req("R004-post.09")
 async def test_record_and_event_are_there_before_the_entry_and_so_are_the_indexes(box: QueueRig) -> None:
     new = new_task()
+    await box.redis.hset("submit", "job_id", new.job_id)
     async with box.redis.monitor() as monitor:
-        await box.queue.create(new)
+        at = await box.queue.create(new, Keep("submit", lambda at: b"at %d" % at))
         lines: list[str] = []
         async with asyncio.timeout(10):
             while not any(line.startswith(f"XADD {keys.QUEUE} ") for line in lines):
                 lines.append((await monitor.next_command())["command"])
 
     wanted = [f"HSET {keys.job(new.job_id)}", f"XADD {keys.job_events(new.job_id)}"]
-    wanted += [f"ZADD {keys.job_index()}", f"ZADD {keys.expiring_index()}", f"XADD {keys.QUEUE}"]
+    wanted += ["HSET submit", f"ZADD {keys.job_index()}", f"ZADD {keys.expiring_index()}", f"XADD {keys.QUEUE}"]
     assert [name for line in lines for name in wanted if line.startswith(f"{name} ")] == wanted
+    assert await box.redis.hget("submit", "answer") == b"at %d" % at
 
 
 async def test_a_job_is_listed_and_looked_at_when_its_time_may_be_over(box: QueueRig) -> None:
@@ -258,6 +260,17 @@ async def test_a_creator_that_was_taken_for_dead_begins_anew(box: QueueRig) -> N
     assert await box.queued() == [new.job_id]
     assert len(await box.redis.xrange(keys.job_events(new.job_id))) == 1
     assert await box.queue.outbox_length() == 0
+
+
+async def test_no_limit_stops_one_that_was_taken_for_dead_and_has_its_record(redis_server: str) -> None:
+    async with queue_rig(redis_server, limit=1, chat=1) as box:
+        new = new_task()
+        await box.admit(new)
+        await box.queue.sweep(0)
+        await box.queue.create(other := new_task())
+        assert await box.queue.finish(new, await box.clients.now_ms()) > 0
+        assert await box.queued() == [other.job_id, new.job_id]
+        assert (await _refusal(box, new_task())).reason == errors_pb2.REASON_RATE_LIMITED
 
 
 async def test_lost_connections_neither_lose_nor_double_a_job(box: QueueRig) -> None:
