@@ -1,5 +1,6 @@
 """`fetchbox`: the commands together, the options that all share, and the exit codes."""
 
+import io
 import os
 import signal
 import sys
@@ -101,10 +102,12 @@ def main() -> None:
 
 
 def _open_streams() -> None:
-    """Streams that the caller has closed take what comes and show nothing."""
+    """Streams that the caller has closed take what comes and show nothing; what stdout cannot write becomes `?`."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115  # as long as the process
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
 
 
 def _fail(error: CommandError) -> NoReturn:

@@ -2,6 +2,7 @@
 
 import io
 import os
+import pty
 import subprocess
 import sys
 import time
@@ -69,6 +70,28 @@ class CommandLine:
             check=False,
         )
         return Ended(run.returncode, run.stdout, run.stderr)
+
+    def in_terminal(self, *args: str) -> str:
+        """What a person sees of it, who has a terminal for all three streams."""
+        own, other = pty.openpty()
+        process = subprocess.Popen(
+            self.argv(*args),
+            cwd=self.directory,
+            env={**self.environment, "TERM": "xterm"},
+            stdin=other,
+            stdout=other,
+            stderr=other,
+        )
+        os.close(other)
+        seen = b""
+        try:
+            while data := os.read(own, 65_536):
+                seen += data
+        except OSError:
+            pass  # the terminal ends with its last writer
+        process.wait(30)
+        os.close(own)
+        return seen.decode()
 
     def run(self, *args: str, stdin: str = "", environ: Mapping[str, str] | None = None) -> Ended:
         """Runs it to its end in this process, which saves its start; its streams are no terminals."""

@@ -2,7 +2,6 @@
 
 import json
 import os
-import pty
 import re
 import shlex
 import subprocess
@@ -12,8 +11,10 @@ from typing import Any
 import pytest
 import typer.main
 
+from cli.create import Task
 from cli.main import app
 from fetchbox.jobs.jobs_pb2 import DownloadTask
+from kernel.config import TASKS
 from tests.stack.conftest import CommandLine
 
 NO_SERVER = {f"FETCHBOX_{service}": "127.0.0.1:9" for service in ("INGEST", "OPERATOR", "WORKER", "GATEWAY")}
@@ -21,6 +22,8 @@ CALLS = [
     ("submit", "manifest.json"),
     ("submit", "manifest.json", "--rest"),
     ("submit", "manifest.json", "--watch"),
+    ("jobs", "create", "--task", "chat", "--payload", "{}"),
+    ("jobs", "create", "--task", "chat", "--payload", "{}", "--watch"),
     ("jobs", "get", "a"),
     ("jobs", "list"),
     ("jobs", "logs", "a"),
@@ -70,6 +73,53 @@ def test_a_failed_submit_names_the_key_to_repeat_it_with(cli: CommandLine) -> No
     assert "--idempotency-key crawl-17" in run.stderr
 
 
+def test_a_failed_creation_names_the_key_to_repeat_it_with(cli: CommandLine) -> None:
+    run = cli.run("jobs", "create", "--task=chat", "--payload={}", "--idempotency-key=k-17", environ=NO_SERVER)
+    assert run.returncode == 4
+    assert "--idempotency-key k-17" in run.stderr
+
+
+@pytest.mark.parametrize(
+    ("payload", "said"),
+    [
+        ("", "--payload:1:1: is no JSON"),
+        ('{"a": 1', "--payload:1:8: is no JSON"),
+        ('{"a": NaN}', "--payload: is no JSON: NaN is not allowed"),
+        ("[1]", "--payload: must be a JSON object, not an array"),
+        ("7", "--payload: must be a JSON object, not a number"),
+        ("null", "--payload: must be a JSON object, not null"),
+        ("@missing.json", "cannot read missing.json: No such file"),
+        ("@.", "cannot read .: Is a directory"),
+        ("@broken.json", "broken.json:2:8: is no JSON"),
+        ("@latin.json", "latin.json: is no text in UTF-8: byte 8"),
+        ("@deep.json", "deep.json: is nested too deeply"),
+        ("@large.json", "large.json: has 204801 bytes, and at most 204800 are allowed (tasks.max_payload_bytes)"),
+        ("-", "stdin:1:2: is no JSON"),
+    ],
+)
+def test_a_bad_payload_is_told_before_it_is_sent(cli: CommandLine, payload: str, said: str) -> None:
+    (cli.directory / "broken.json").write_text('{\n  "a": b\n}')
+    (cli.directory / "latin.json").write_bytes('{"a": "ä"}'.encode("latin-1"))
+    (cli.directory / "deep.json").write_text('{"a":' + 50_000 * "[")
+    (cli.directory / "large.json").write_text('{"a": "' + (204_801 - 9) * "x" + '"}')
+    run = cli.run("jobs", "create", "--task", "chat", "--payload", payload, stdin="{]", environ=NO_SERVER)
+    assert (run.returncode, run.stdout) == (2, ""), run
+    assert f"error: {said}" in run.stderr
+
+
+def test_the_largest_payload_is_sent_and_a_configuration_may_allow_more(cli: CommandLine) -> None:
+    (cli.directory / "largest.json").write_text('{"a": "' + (204_800 - 9) * "x" + '"}')
+    (cli.directory / "larger.json").write_text('{"a": "' + (204_801 - 9) * "x" + '"}')
+    create = ("jobs", "create", "--task", "chat", "--payload")
+    assert cli.run(*create, "@largest.json", environ=NO_SERVER).returncode == 4
+    more = NO_SERVER | {"FETCHBOX_TASKS_MAX_PAYLOAD_BYTES": "300000"}
+    assert cli.run(*create, "@larger.json", environ=more).returncode == 4
+
+
+def test_the_tasks_of_the_command_line_are_those_of_the_configuration() -> None:
+    assert tuple(Task) == TASKS
+
+
 @pytest.mark.parametrize(
     ("call", "words"),
     [
@@ -78,6 +128,10 @@ def test_a_failed_submit_names_the_key_to_repeat_it_with(cli: CommandLine) -> No
         (("submit", "x", "--nonsense"), "No such option"),
         (("nonsense",), "No such command"),
         (("jobs", "list", "--limit", "0"), "greater than or equal to 1"),
+        (("jobs", "create", "--payload", "{}"), "--task"),
+        (("jobs", "create", "--task", "chat"), "--payload"),
+        (("jobs", "create", "--task", "sing", "--payload", "{}"), "'chat', 'plan', 'code', 'tool', 'rag'"),
+        (("jobs", "create", "--task", "chat", "--payload", "{}", "--ttl", "59"), "--ttl"),
         (("dlq", "replay"), "positions"),
         (("dlq", "replay", "0:1-1", "--job", "a"), "positions"),
         (("dlq", "purge", "--older-than", "soon", "--yes"), "'soon' is no age"),
@@ -137,6 +191,28 @@ def test_a_handler_that_is_not_there_is_named(cli: CommandLine) -> None:
     assert "PYTHONPATH" in run.stderr
 
 
+def test_a_check_names_the_tasks(cli: CommandLine) -> None:
+    assert cli.run("config", "check").stdout == "valid; job types: default; tasks: none\n"
+    (cli.directory / "own.toml").write_text(
+        '[tasks.chat]\nendpoint = "http://h/v1"\n[tasks.tool]\nhandler = "remote"\n[tasks.code]\nhandler = "no:One"\n'
+    )
+    run = cli.run("config", "check", "own.toml")
+    assert run.returncode == 2
+    assert "tasks.code.handler" in run.stderr
+    good = {"FETCHBOX_TASKS_CODE_HANDLER": "remote"}
+    told = json.loads(cli.run("config", "check", "own.toml", "--json", environ=good).stdout)
+    assert told["tasks"] == ["chat", "code", "tool"]
+
+
+def test_a_secret_that_a_task_needs_is_named(cli: CommandLine) -> None:
+    text = '[tasks.chat]\nendpoint = "http://h/v1"\napi_key = "${secret:MODELS}"\n'
+    (cli.directory / "own.toml").write_text(text)
+    run = cli.run("config", "check", "own.toml")
+    assert run.returncode == 2
+    assert "tasks.chat.api_key" in run.stderr
+    assert cli.run("config", "check", "own.toml", environ={"FETCHBOX_SECRET_MODELS": "x"}).returncode == 0
+
+
 def test_a_check_says_when_there_is_no_file(cli: CommandLine) -> None:
     run = cli.run("config", "check", "missing.toml")
     assert run.returncode == 0
@@ -151,6 +227,9 @@ def test_serve_ends_when_redis_is_not_there(cli: CommandLine) -> None:
     assert run.returncode == 4, run
     assert "127.0.0.1:9" in run.stderr
     assert "Traceback" not in run.stderr
+
+
+SHOWN = ("acme", "proxy:3128", "image/*", "AK", "max_parallel_downloads", "models.internal", "0.25", "${secret:MODELS}")
 
 
 def test_config_show_keeps_secrets(cli: CommandLine) -> None:
@@ -170,13 +249,21 @@ urls = ["http://user:s3cret-5@proxy:3128"]
 default_headers = { "Authorization" = "Bearer s3cret-6", "Accept" = "image/*" }
 [job_types.gallery.options]
 max_parallel_downloads = 8
+[tasks.chat]
+endpoint = "https://user:s3cret-7@models.internal/v1"
+api_key = "s3cret-8"
+headers = { "api-key" = "s3cret-9" }
+options = { temperature = 0.25 }
+[tasks.embed]
+endpoint = "https://models.internal/v1"
+api_key = "${secret:MODELS}"
 """
     )
     for as_json in ((), ("--json",)):
         run = cli.run("config", "show", "secret.toml", *as_json)
         assert run.returncode == 0, run.stderr
         assert "s3cret" not in run.stdout
-        assert all(kept in run.stdout for kept in ("acme", "proxy:3128", "image/*", "AK", "max_parallel_downloads"))
+        assert all(kept in run.stdout for kept in SHOWN), run.stdout
 
 
 def test_publish_task_shows_the_bytes_that_it_would_send(cli: CommandLine) -> None:
@@ -248,6 +335,12 @@ def test_what_cannot_be_written_is_told_without_a_trace(cli: CommandLine, target
     assert (run.returncode, run.stderr) == (code, told)
 
 
+def test_a_letter_that_stdout_does_not_know_is_no_error(cli: CommandLine) -> None:
+    ascii_only = {"PYTHONIOENCODING": "ascii"}
+    run = cli.spawn("publish-task", "--dry-run", "--job-id", "é", "--url", "http://h/", environ=ascii_only)
+    assert (run.returncode, run.stdout.splitlines()[0]) == (0, "job\t?"), run
+
+
 def test_a_reader_that_goes_away_is_no_error(cli: CommandLine) -> None:
     """The writer of a broken pipe ends quietly, as others do."""
     lines = "\n".join(json.dumps({"job_id": f"job-{n}"}) for n in range(5000))
@@ -267,35 +360,12 @@ def test_a_reader_that_goes_away_is_no_error(cli: CommandLine) -> None:
         assert process.wait(30) == 141
 
 
-def _in_terminal(cli: CommandLine, *args: str) -> str:
-    """What a person sees: the command with a terminal for all three streams."""
-    own, other = pty.openpty()
-    process = subprocess.Popen(
-        cli.argv(*args),
-        cwd=cli.directory,
-        env={**cli.environment, "TERM": "xterm"},
-        stdin=other,
-        stdout=other,
-        stderr=other,
-    )
-    os.close(other)
-    seen = b""
-    try:
-        while data := os.read(own, 65_536):
-            seen += data
-    except OSError:
-        pass  # the terminal ends with its last writer
-    process.wait(30)
-    os.close(own)
-    return seen.decode()
-
-
 def test_colours_in_a_terminal_and_plain_text_in_a_pipe(cli: CommandLine) -> None:
     (cli.directory / "bad.toml").write_text("[worker]\ncount = 0\n")
-    assert "\x1b[" in _in_terminal(cli, "config", "check", "bad.toml")
+    assert "\x1b[" in cli.in_terminal("config", "check", "bad.toml")
     assert "\x1b[" not in cli.run("config", "check", "bad.toml").stderr
     cli.environ["NO_COLOR"] = "1"
-    assert "\x1b[1;31m" not in _in_terminal(cli, "config", "check", "bad.toml")
+    assert "\x1b[1;31m" not in cli.in_terminal("config", "check", "bad.toml")
 
 
 def test_what_runs_in_this_directory_is_found(cli: CommandLine, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Tasks on the command line, with a whole platform and a model: text as it comes, failures, restarts, other workers."""
 
 import json
+import re
 import signal
 import subprocess
 import time
@@ -262,6 +263,23 @@ def test_events_of_a_worker_that_is_none_of_ours_are_shown(
         out, err = process.communicate(timeout=30)
     assert (process.returncode, out) == (0, "so \U0001f600"), err
     assert err.splitlines() == ["progress: done=1 total=2", "looking it up where=here", 'sources: urls=["http://a/"]']
+
+
+def test_in_a_terminal_notes_have_lines_of_their_own(connected: CommandLine, store: redis.Redis, waiting: str) -> None:
+    bare = BareWorker(store, waiting)
+    bare.event("running", "{}")
+    bare.event("progress", '{"done": 1, "total": 2}')
+    bare.event("token", '{"text": "One"}')
+    bare.event("log", '{"message": "then"}')
+    bare.event("token", '{"text": " two"}')
+    bare.event("running", '{"attempt": 2}')
+    bare.event("token", '{"text": "Three"}')
+    bare.end("done", result="{}")
+    seen = connected.in_terminal("jobs", "watch", waiting)
+    assert "1/2" in seen, "the bar"
+    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", seen)
+    lines = plain[plain.index("One") :].splitlines()
+    assert lines == ["One", "then", " two", "another attempt: the text starts anew", "Three"]
 
 
 @pytest.mark.parametrize("error", ['{"why": "tired"}', '"tired"', "tired"])
