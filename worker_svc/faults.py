@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 
 from fetchbox.errors.v1 import errors_pb2
@@ -26,6 +25,6 @@ def failure_of(error: BaseException, longest_wait: float) -> Failure:
 
 def _wait(seconds: object, longest: float) -> float | None:
     """A wait that can be kept; None for what is none."""
-    if not isinstance(seconds, int | float) or math.isnan(seconds) or seconds < 0:
+    if not isinstance(seconds, int | float) or not seconds >= 0:  # which NaN is not either
         return None
     return float(min(seconds, longest))

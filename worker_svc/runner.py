@@ -31,6 +31,8 @@ _INTERNAL = failure_name(errors_pb2.FAILURE_CODE_SYSTEM_INTERNAL)
 _RETRY_SECONDS = 0.5
 _SURPLUS_SECONDS = 1.0
 _PATIENCE_SECONDS = 5.0
+_INSISTENCE = 2
+"""How often work that swallows its cancellation is canceled again before its slot is taken from it."""
 
 
 @dataclass(slots=True)
@@ -48,6 +50,8 @@ class Limits:
 
     slots: int
     block: float
+    insist: float = 5.0
+    """How long interrupted work may take to tidy up before it is interrupted again."""
 
 
 class Runner:
@@ -198,7 +202,7 @@ class Runner:
 
     def _begin(self, claim: Claim) -> None:
         loop = asyncio.get_running_loop()
-        slot = Slot(claim, self._clock.monotonic(), self._abandon)
+        slot = Slot(claim, self._clock.monotonic(), self._insist_later)
         self.running.add(slot)
         self._idle.clear()
         if len(self.running) >= self.limits.slots:
@@ -234,6 +238,18 @@ class Runner:
                 self._count(await self._lane.settle(slot.claim, outcome))
         finally:
             self._free(slot)
+
+    def _insist_later(self, slot: Slot) -> None:
+        slot.timer.cancel()
+        slot.timer = asyncio.get_running_loop().call_later(self.limits.insist, self._insist, slot)
+
+    def _insist(self, slot: Slot) -> None:
+        slot.insisted += 1
+        if slot.insisted > _INSISTENCE:
+            self._abandon(slot)
+            return
+        slot.task.cancel()
+        self._insist_later(slot)
 
     def _abandon(self, slot: Slot) -> None:
         """Goes on without work that swallows every cancellation: its outcome stands, and its slot is wanted."""

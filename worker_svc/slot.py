@@ -8,20 +8,15 @@ from collections.abc import Callable
 from fetchbox.jobs.jobs_pb2 import JobLog
 from kernel.lanes.types import Claim, Outcome
 
-INSIST_SECONDS = 5.0
-"""How long interrupted work may take to end before it is interrupted again."""
-_INSISTENCE = 2
-"""How often it is interrupted again before its slot is taken from it."""
-
 
 class Slot:
     """A running claim. `verdict` is the outcome that an interruption imposes; None settles nothing."""
 
     __slots__ = (
-        "_abandon",
-        "_insisted",
+        "_told",
         "abandoned",
         "claim",
+        "insisted",
         "interrupted",
         "lines",
         "settling",
@@ -35,19 +30,19 @@ class Slot:
     task: asyncio.Task[None]
     timer: asyncio.TimerHandle
 
-    def __init__(self, claim: Claim, since: float, abandon: Callable[[Slot], None]) -> None:
-        """`since` is the clock's monotonic time of the claim; `abandon` is called where the work does not end."""
+    def __init__(self, claim: Claim, since: float, told: Callable[[Slot], None]) -> None:
+        """`since` is the clock's monotonic time of the claim; `told` is called when the slot is interrupted."""
         self.claim = claim
         self.since = since
         self.started = False
         self.settling = False
         self.interrupted = False
+        self.insisted = 0
         self.abandoned = False
         self.verdict: Outcome | None = None
         self.lines: tuple[JobLog, ...] = ()
         """What the work has put into the job's log, however it ends."""
-        self._abandon = abandon
-        self._insisted = 0
+        self._told = told
 
     @property
     def over(self) -> bool:
@@ -65,19 +60,6 @@ class Slot:
         self.verdict = verdict
         if not self.interrupted:
             self.interrupted = True
-            self._insist_later()
+            self._told(self)
         if self.started:
             self.task.cancel()
-
-    def _insist_later(self) -> None:
-        self.timer.cancel()
-        self.timer = asyncio.get_running_loop().call_later(INSIST_SECONDS, self._insist)
-
-    def _insist(self) -> None:
-        """Interrupts work that has swallowed its cancellation; work that ends all the same was only slow to tidy up."""
-        self._insisted += 1
-        if self._insisted > _INSISTENCE:
-            self._abandon(self)
-            return
-        self.task.cancel()
-        self._insist_later()

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import Any, ClassVar
 
-from kernel.handlers import TaskError, TaskHandler, TaskRun
+from kernel.handlers import SyncTaskRun, TaskError, TaskHandler, TaskRun
 
 
 class Echo(TaskHandler):
@@ -78,8 +78,8 @@ class Scripted(TaskHandler):
     async def _raise(self, run: TaskRun, name: str, text: str) -> None:
         raise {"ValueError": ValueError, "SystemExit": SystemExit, "KeyboardInterrupt": KeyboardInterrupt}[name](text)
 
-    async def _fail(self, run: TaskRun, code: str, retry_after: float | None) -> None:
-        raise TaskError(code, "as told", retry_after)
+    async def _fail(self, run: TaskRun, code: str, retry_after: Any) -> None:
+        raise TaskError(code, "as told", float(retry_after) if retry_after in ("inf", "nan") else retry_after)
 
     async def _fail_before(self, run: TaskRun, attempt: int, code: str) -> None:
         if run.attempt < attempt:
@@ -103,12 +103,14 @@ class Scripted(TaskHandler):
 
 
 class Noted(TaskHandler):
-    """Writes a line into a file at each run, then holds up its process for as long as its options say."""
+    """Writes a line into a file at each run and gives its number; holds up its process as its options say."""
 
     async def run(self, payload: dict[str, Any], run: TaskRun) -> Any:
         number = note(self.settings.options["file"], run)
         time.sleep(self.settings.options.get("block", 0))  # noqa: ASYNC251 - the event loop has to stand still
         if number == 1:
+            await run.progress(run=number)
+            await asyncio.sleep(self.settings.options.get("sleep", 0))
             hold_interpreter(self.settings.options.get("hold_interpreter", 0))
         return number
 
@@ -130,7 +132,7 @@ def hold_interpreter(seconds: float) -> None:
 class Plain(TaskHandler):
     """A plain function."""
 
-    def run(self, payload: dict[str, Any], run: Any) -> Any:
+    def run(self, payload: dict[str, Any], run: SyncTaskRun) -> Any:
         if payload.get("exit"):
             sys.exit("enough")
         if payload.get("stop"):
@@ -149,7 +151,7 @@ class Stuck(TaskHandler):
 
     ends: ClassVar[list[str]] = []
 
-    def run(self, payload: dict[str, Any], run: Any) -> Any:
+    def run(self, payload: dict[str, Any], run: SyncTaskRun) -> Any:
         try:
             while True:
                 time.sleep(0.01)
