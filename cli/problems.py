@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
+from math import ceil
 from typing import TYPE_CHECKING, Self
 
 import grpc
@@ -62,7 +63,7 @@ class CommandError(Exception):
 
     def with_hint(self) -> Self:
         """Itself, with the next step that its reason calls for."""
-        self.hint = f"Try again in {self.retry_after:g} s." if self.retry_after else _HINTS.get(self.reason, "")
+        self.hint = f"Try again in {ceil(self.retry_after)} s." if self.retry_after else _HINTS.get(self.reason, "")
         return self
 
     def show(self) -> None:

@@ -6,20 +6,28 @@ from pathlib import Path
 
 import pytest
 
+from buf.validate import validate_pb2
 from fetchbox.config.v1.config_pb2 import Config
 from fetchbox.jobs.jobs_pb2 import DownloadTask
+from fetchbox.worker.v1.worker_service_pb2 import TaskEvent
 from kernel import config as configuration
 from kernel import keys
 
 ROOT = Path(__file__).parents[2]
 MESSAGING = (ROOT / "docs/messaging.md").read_text()
 API = (ROOT / "docs/api.md").read_text()
+EVENTS = TaskEvent.DESCRIPTOR.fields_by_name["type"].GetOptions().Extensions[validate_pb2.field].string.not_in
+"""The kinds of events that no handler may write."""
+
+
+def _blocks(document: str, language: str) -> list[str]:
+    found = re.findall(rf"```{language}\n(.*?)```", document, re.DOTALL)
+    assert found
+    return found
 
 
 def _block(document: str, language: str) -> str:
-    found = re.search(rf"```{language}\n(.*?)```", document, re.DOTALL)
-    assert found is not None
-    return found[1]
+    return _blocks(document, language)[0]
 
 
 @pytest.mark.req("R000-5.02", "R000-6.02")
@@ -103,7 +111,48 @@ def test_links_within_the_documents_lead_somewhere() -> None:
             assert (page.parent / target).exists(), f"{page} links to {target}"
 
 
-def test_the_configuration_of_the_operations_page_is_valid(tmp_path: Path) -> None:
-    path = tmp_path / "fetchbox.toml"
-    path.write_text(_block((ROOT / "docs/operations.md").read_text(), "toml"))
-    assert configuration.load(path, {}).job_types["gallery"].storage.bucket == "fetchbox-gallery"
+def test_the_configurations_of_the_operations_page_are_valid(tmp_path: Path) -> None:
+    first, second = (_loaded(tmp_path, block) for block in _blocks((ROOT / "docs/operations.md").read_text(), "toml"))
+    assert first.job_types["gallery"].storage.bucket == "fetchbox-gallery"
+    assert [configuration.task(second, name) is not None for name in ("chat", "tool", "rag")] == [True, True, False]
+
+
+def test_the_configuration_of_the_first_page_makes_chat_possible(tmp_path: Path) -> None:
+    config = _loaded(tmp_path, _block((ROOT / "README.md").read_text(), "toml"))
+    assert config.tasks.chat.handler == "openai"
+
+
+def test_what_the_example_configuration_leaves_to_you_is_valid(tmp_path: Path) -> None:
+    text = (ROOT / "examples/fetchbox.toml").read_text()
+    settings = re.sub(r'^# (?=\[tasks|\w+ = ["{])', "", text, flags=re.MULTILINE)
+    config = _loaded(tmp_path, settings)
+    assert (config.tasks.chat.model, config.tasks.chat.api_key) == ("llama3.2", "${secret:CHAT}")
+
+
+def _loaded(folder: Path, text: str) -> Config:
+    path = folder / "fetchbox.toml"
+    path.write_text(text)
+    return configuration.load(path, {})
+
+
+@pytest.mark.req("R004-post.04", "R004-post.05")
+def test_the_api_says_what_a_task_may_have(config: Config) -> None:
+    section = API.split("## Run a task")[1].split("\n## ")[0]
+    for task in configuration.TASKS:
+        assert f"`{task}`" in section
+    assert f"{config.tasks.max_payload_bytes:,} bytes" in section
+    assert f"default `JOB_TTL_S`, {config.tasks.job_ttl_s})" in section
+
+
+@pytest.mark.req("R004-sse.06", "R004-sse.07")
+def test_the_api_names_every_event_that_is_fetchboxs_own() -> None:
+    section = API.split("## Run a task")[1].split("\n## ")[0]
+    for kind in set(EVENTS) - {"message"}:  # which is what browsers call an event without a type
+        assert f"`{kind}`" in section, kind
+
+
+@pytest.mark.req("R004-queue.01", "R004-queue.03", "R004-queue.04", "R004-queue.05", "R004-queue.06")
+def test_messaging_says_what_is_on_the_queue_of_tasks() -> None:
+    section = MESSAGING.split("## The queue of tasks")[1]
+    for word in ("job_id", "task", "payload", "ledger", "traceparent", "replay", "workers", "tasks.unregistered_idle"):
+        assert f"`{word}`" in section, word

@@ -68,6 +68,7 @@ def store(platform: LocalPlatform) -> Iterator[redis.Redis]:
         yield client
 
 
+@pytest.mark.req("R004-goal.01", "R004-goal.02")
 def test_the_text_of_a_task_is_stdout_and_nothing_else(connected: CommandLine, model: ModelServer) -> None:
     run = connected.run(*CREATE, PROMPT, "--watch")
     assert (run.returncode, run.stdout) == (0, "Nothing is lost here."), run
@@ -246,7 +247,7 @@ def test_a_tenant_without_operators_rights_finds_tasks(connected: CommandLine, w
     assert (missing.returncode, "NOT_FOUND" in missing.stderr) == (3, True)
 
 
-@pytest.mark.req("R004-events.01", "R004-events.07")
+@pytest.mark.req("R004-events.01", "R004-events.07", "R004-goal.03")
 def test_events_of_a_worker_that_is_none_of_ours_are_shown(
     connected: CommandLine, store: redis.Redis, waiting: str
 ) -> None:
