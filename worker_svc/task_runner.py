@@ -11,7 +11,7 @@ from fetchbox.config.v1.config_pb2 import Config
 from fetchbox.errors.v1 import errors_pb2
 from fetchbox.jobs.jobs_pb2 import QueuedTask
 from kernel.clock import Clock
-from kernel.config import TASKS, seconds
+from kernel.config import seconds
 from kernel.errors import failure_name
 from kernel.handlers import TaskHandler
 from kernel.lanes.types import Claim, Failure, Outcome, Success
@@ -38,8 +38,7 @@ class QueuedRunner:
         self._clock = clock
         self._max_result = config.tasks.max_result_bytes
         self._longest_wait = seconds(config.fetcher.max_retry_after)
-        self._seconds = {name: metrics.TASK_SECONDS.labels(name) for name in TASKS}
-        self._other = metrics.TASK_SECONDS.labels(metrics.OTHER)
+        self._seconds = {name: metrics.TASK_SECONDS.labels(name) for name in handlers}
         self._plain = {name for name in handlers if not inspect.iscoroutinefunction(_run_of(handlers, name))}
 
     async def __call__(self, slot: Slot) -> Outcome:
@@ -56,7 +55,7 @@ class QueuedRunner:
             with tracing.span("task", slot.claim.traceparent, job_id=task.job_id, task=task.task):
                 return await self._attempt(slot, task, handler)
         finally:
-            self._seconds.get(task.task, self._other).observe(self._clock.monotonic() - started)
+            self._seconds[task.task].observe(self._clock.monotonic() - started)
 
     def late(self, claim: Claim, deadline: float) -> Failure:  # noqa: ARG002 - worded alike for every task
         """The outcome of an attempt that was stopped after `deadline` seconds."""

@@ -25,28 +25,6 @@ async def test_a_task_runs_from_the_queue_to_its_end(worker_config: Config, task
     await tasks.empty()
 
 
-@pytest.mark.req("R004-worker.17")
-@pytest.mark.parametrize(
-    "raw", ["no json", "[1, 2]", '"text"', "", '{"a": NaN}', "[" * 5000, '{"a": 1} x', "\ufeff{}", "{'a': 1}"]
-)
-async def test_a_payload_that_is_no_object_is_kept_as_raw(
-    worker_config: Config, tasks: Tasks, start_worker: Start, raw: str
-) -> None:
-    handled(worker_config, "Echo")
-    await start_worker(worker_config)
-    assert (await tasks.result(await tasks.foreign(raw)))["payload"] == {"_raw": raw}
-
-
-@pytest.mark.req("R004-worker.17")
-async def test_bytes_that_are_no_text_are_replaced_in_raw(
-    worker_config: Config, tasks: Tasks, start_worker: Start
-) -> None:
-    handled(worker_config, "Echo")
-    await start_worker(worker_config)
-    result = await tasks.result(await tasks.foreign(b'{"a": "\xff"}'))
-    assert result["payload"] == {"_raw": '{"a": "\ufffd"}'}
-
-
 async def test_events_keep_their_order_and_come_before_the_end(
     worker_config: Config, tasks: Tasks, start_worker: Start
 ) -> None:
