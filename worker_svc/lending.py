@@ -199,19 +199,21 @@ class Lending:
             return []
         if not tasks:
             return await self._resources(consumer, limit, wait)
+        if wait == 0:
+            await self._waiting.read(0)
         woken = False
         while True:
             lent = await self._tasks(consumer, limit, tasks)
+            if fetches and not lent:
+                # A read that blocks could not be left for a task: whoever wants both looks for resources now and then.
+                lent = await self._resources(consumer, limit, 0)
             left = end - self._clock.monotonic()
             if lent or left <= 0:
                 return lent
             if woken:  # for what another was faster to take, or must run alone and cannot yet
                 await self._clock.sleep(min(left, LOOK_SECONDS))
             with self._waiting.expecting(tasks) as expected:
-                if fetches and (lent := await self._resources(consumer, limit, min(left, LOOK_SECONDS))):
-                    return lent
-                if not fetches:
-                    await asyncio.wait({expected}, timeout=left)
+                await asyncio.wait({expected}, timeout=min(left, LOOK_SECONDS) if fetches else left)
                 woken = expected.done()
 
     async def _resources(self, consumer: str, limit: int, wait: float) -> list[Named]:

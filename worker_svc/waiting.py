@@ -80,12 +80,17 @@ class Waiting:
                 there[task] -= 1
                 waiter.found.set_result(None)
 
+    async def read(self, wait: float) -> bool:
+        """Reads the queue for `wait` seconds where the slots do not; False where they do."""
+        if self._slots.last_poll_age <= _NOT_READING_SECONDS:
+            return False
+        if await self._lane.put_aside(_AT_ONCE, wait):
+            self._slots.look()
+        return True
+
     async def _next(self) -> None:
         """Waits for what may have changed something."""
-        if self._slots.last_poll_age > _NOT_READING_SECONDS:
-            if await self._lane.put_aside(_AT_ONCE, LOOK_SECONDS):
-                self._slots.look()
-        else:
+        if not await self.read(LOOK_SECONDS):
             with suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_SECONDS):
                     await self._slots.routed.wait()

@@ -65,6 +65,7 @@ class LendingLane(WorkerLane):
             self._queue,
         )
         self._unplaced: list[Entry] = []
+        self._placing = asyncio.Lock()
 
     async def stop(self) -> None:
         """Gives back what is left and leaves. Safe twice."""
@@ -106,6 +107,10 @@ class LendingLane(WorkerLane):
         if not self._alive:
             await self._clock.sleep(min(wait, 0.05))
             return 0
+        async with self._placing:
+            return await self._place(limit, wait)
+
+    async def _place(self, limit: int, wait: float) -> int:
         try:
             if not self._unplaced:
                 self._unplaced = await self._queue_takeover.take(limit)

@@ -172,6 +172,24 @@ async def test_a_worker_may_do_both_kinds(
         assert answer.outcome == "completed"
 
 
+async def test_who_asks_without_waiting_gets_what_there_is(
+    worker_config: Config, tasks: Tasks, jobs: Jobs, start_worker: Start, far: Elsewhere
+) -> None:
+    """Also where nobody here reads."""
+    await start_worker(worker_config)
+    await far.stub.Pause(PauseRequest())
+    await asyncio.sleep(0.3)  # a claim that was under way
+    wanted = {await tasks.create({}, "tool"), await jobs.submit({"a": "http://127.0.0.1/a"}, "noop")}
+    found: set[str] = set()
+
+    async def all_found() -> bool:
+        claimed = await far.claim("tool", "fetch", wait=0)
+        found.update(one.task.job_id or one.queued_task.job_id for one in claimed)
+        return found == wanted
+
+    await eventually(all_found, 10)
+
+
 async def test_each_waiting_worker_gets_its_kind(
     worker_config: Config, tasks: Tasks, start_worker: Start, far: Elsewhere
 ) -> None:
