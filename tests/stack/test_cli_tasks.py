@@ -7,6 +7,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ import redis
 from cli.local import LocalPlatform
 from cli.serve import Role
 from kernel import keys
-from tests.stack.conftest import CommandLine, Ended
+from tests.stack.conftest import ENVIRON, CommandLine, Ended
 from tests.stack.model_thread import Gate
 from tests.tasks.model_server import ModelServer, chunk, document, sse, stream
 
@@ -238,7 +239,26 @@ def test_a_running_task_is_canceled(connected: CommandLine, model: ModelServer) 
     assert "the job was canceled" in err
 
 
-def test_a_tenant_without_operators_rights_finds_tasks(connected: CommandLine, waiting: str) -> None:
+def test_a_tenant_sees_the_tasks_that_are_its_own(cli: CommandLine, tmp_path: Path, model: ModelServer) -> None:
+    config = tmp_path / "fetchbox.toml"
+    config.write_text(
+        '[security]\noperator_tokens = ["op"]\ntenant_tokens = { "acme-key" = "acme", "other-key" = "other" }\n'
+        f'[tasks.chat]\nendpoint = "{model.url()}"\n'
+    )
+    with LocalPlatform(tmp_path / "data", config, any_ports=True, environ=ENVIRON) as platform:
+        cli.environ |= platform.environ | {"FETCHBOX_TOKEN": "acme-key"}
+        created = cli.run(*CREATE, PROMPT, "--watch", "--json")
+        job = documents(created)[-1]
+        assert (created.returncode, job["tenant"], job["status"]) == (0, "acme", "done"), created
+        for token in ("acme-key", "op"):
+            run = cli.run("jobs", "watch", job["job_id"], environ={"FETCHBOX_TOKEN": token})
+            assert (run.returncode, run.stdout) == (0, "Nothing is lost here."), run
+        for call in ("get", "watch", "cancel"):
+            assert "NOT_FOUND" in cli.run("jobs", call, job["job_id"], environ={"FETCHBOX_TOKEN": "other-key"}).stderr
+        assert "UNAUTHORIZED" in cli.run("jobs", "get", job["job_id"], environ={"FETCHBOX_TOKEN": "x"}).stderr
+
+
+def test_without_the_operator_service_tasks_are_found(connected: CommandLine, waiting: str) -> None:
     nobody = {"FETCHBOX_OPERATOR": "127.0.0.1:9"}
     assert json.loads(connected.run("jobs", "get", waiting, "--json", environ=nobody).stdout)["task"] == "plan"
     assert connected.run("jobs", "cancel", waiting, environ=nobody).returncode == 0
