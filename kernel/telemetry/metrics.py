@@ -102,7 +102,7 @@ GATEWAY_STREAMS = _gauge("gateway_streams", "Open event streams.")
 LOG_FIELDS_DROPPED = _counter("log_fields_dropped", "Log fields dropped because the allow-list does not know them.")
 DUTY_FAILURES = _counter("duty_failures", "Rounds of a background duty that ended in an error.", "duty")
 
-_HTTP_CODE: Final = re.compile(r"DOWNLOAD_HTTP_[1-5][0-9]{2}")
+_HTTP_CODE: Final = re.compile(r"(?:DOWNLOAD|HANDLER)_HTTP_[1-5][0-9]{2}")
 _CODES: Final = frozenset(name.removeprefix("FAILURE_CODE_") for name in FailureCode.keys())  # noqa: SIM118  # an enum wrapper
 _job_types: frozenset[str] = frozenset({"default"})
 
