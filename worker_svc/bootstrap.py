@@ -41,6 +41,7 @@ from worker_svc.service import WorkerService
 from worker_svc.task_runner import QueuedRunner
 from worker_svc.tasks import TaskHandlers
 from worker_svc.waiting import Waiting
+from worker_svc.watchdog import Watchdog
 from worker_svc.work import Work
 
 
@@ -111,6 +112,7 @@ async def build(config: Config, resources: Resources) -> Service:
             Connections(fetcher),
             task_handlers,
             runner,
+            Watchdog(runner.running, deadlines, seconds(config.worker.heartbeat_ttl), resources.clock),
             Periodic("cancel", POLL_SECONDS, CancelWatch(lane, runner, work.canceled), resources.clock),
             Periodic("reconcile", reconcile_seconds, lambda: lane.reconcile(runner.held()), resources.clock),
             finalizer,

@@ -98,6 +98,10 @@ class Scripted(TaskHandler):
             except asyncio.CancelledError:
                 continue
 
+    async def _spin(self, run: TaskRun) -> None:
+        while True:
+            pass
+
     async def _die(self, run: TaskRun) -> None:
         os._exit(9)
 

@@ -72,6 +72,30 @@ async def _knows_better(processes: list[WorkerProcess]) -> bool:
     return any("lane_lease_lost" in process.tail() for process in processes)
 
 
+async def test_a_handler_that_never_yields_ends_its_process_and_at_last_its_task(
+    worker_config: Config, tasks: Tasks, start_process: StartProcess
+) -> None:
+    """It keeps its lease and hears of no deadline, so nothing else would ever end it."""
+    worker_config.worker.heartbeat_ttl.FromMilliseconds(1000)
+    worker_config.worker.crash_limit = 2
+    worker_config.tasks.chat.deadline.FromMilliseconds(300)
+    job_id = await tasks.do(["spin"])
+    other = await tasks.do(["give", "other"])
+    for _ in range(worker_config.worker.crash_limit):
+        process = start_process(worker_config)
+
+        async def ended(process: WorkerProcess = process) -> bool:
+            return process.process.poll() is not None
+
+        await eventually(ended, 40, process.tail)
+        assert process.process.returncode == 70
+        assert "worker_stuck" in process.tail()
+        assert "_spin" in process.tail(), "the stack says where"
+    start_process(worker_config)
+    assert (await tasks.error(job_id, 40))["code"] == "SYSTEM_CRASH_LOOP"
+    assert await tasks.result(other, 40) == "other"
+
+
 async def test_tasks_of_killed_workers_end_once(
     worker_config: Config, tasks: Tasks, start_process: StartProcess
 ) -> None:

@@ -66,3 +66,16 @@ async def test_the_log_of_a_task_has_so_many_lines_and_no_more(
     assert [text for text in told if text.startswith("line ")] == [f"line {number}" for number in range(200)]
     assert "more than 200 lines: the others are events only" in told
     assert len(told) == 202
+
+
+async def test_failures_of_endpoints_are_counted_by_their_status(
+    worker_config: Config, tasks: Tasks, start_worker: Start
+) -> None:
+    await start_worker(worker_config)
+
+    def count() -> float:
+        return metrics.REGISTRY.get_sample_value("fetchbox_task_failures_total", {"code": "HANDLER_HTTP_400"}) or 0
+
+    before = count()
+    await tasks.ended(await tasks.do(["fail", "HANDLER_HTTP_400", None]))
+    assert count() == before + 1
