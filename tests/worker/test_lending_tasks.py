@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -365,11 +366,11 @@ async def test_an_attempt_has_the_deadline_of_its_task(
 async def test_a_lapsed_lease_loses_its_claims(
     worker_config: Config, tasks: Tasks, start_worker: Start, far: Elsewhere
 ) -> None:
-    worker_config.worker.heartbeat_ttl.FromMilliseconds(700)
+    worker_config.worker.heartbeat_ttl.FromMilliseconds(1500)
     await start_worker(worker_config)
     job_id = await tasks.create({}, "tool")
     task = await far.one()
-    await asyncio.sleep(0.9)
+    await asyncio.sleep(1.7)
     for call in (far.beat(), far.report(task, 1, ("token", b"{}")), far.complete(task), far.fail(task)):
         assert await refused(call) == GONE
     heir = Elsewhere(far.stub, "heir")
@@ -406,10 +407,9 @@ async def test_a_caller_that_hangs_up_takes_no_task_with_it(
         await asyncio.sleep(0.1)
         jobs.append(await tasks.create({}, "tool"))
         call.cancel()
-    worker_config.worker.heartbeat_ttl.FromMilliseconds(700)
     found: dict[str, ClaimedTask] = {}
-    while len(found) < len(jobs):
-        claimed = await far.claim("tool")
+    while len(found) < len(jobs):  # what an answer brought that nobody read is lost with the lease of its worker
+        claimed = await far.claim("tool", wait=20)
         assert claimed, f"{len(found)} of {len(jobs)}"
         found |= {one.queued_task.job_id: one for one in claimed}
         await far.beat()
@@ -445,7 +445,7 @@ async def test_what_keeps_killing_workers_elsewhere_ends_and_its_neighbours_are_
     worker_config: Config, tasks: Tasks, start_worker: Start, far: Elsewhere, mortal: Spawn, paused: bool
 ) -> None:
     """A death blames all that its worker held; the last permitted run is alone, so no neighbour is dead-lettered."""
-    worker_config.worker.heartbeat_ttl.FromMilliseconds(900)
+    worker_config.worker.heartbeat_ttl.FromSeconds(2)
     await start_worker(worker_config)
     if paused:
         await far.stub.Pause(PauseRequest())
@@ -454,6 +454,7 @@ async def test_what_keeps_killing_workers_elsewhere_ends_and_its_neighbours_are_
     deaths, worker = 0, mortal(4)
     while (await tasks.record(killer))["status"] != "error":
         if worker.poll() is not None:
+            assert worker.returncode == -signal.SIGKILL
             deaths += 1
             assert deaths <= worker_config.worker.crash_limit, "it goes on and on"
             worker = mortal(4)
@@ -470,12 +471,11 @@ async def test_one_that_runs_alone_is_lent_nothing_beside_it(
     worker_config: Config, tasks: Tasks, start_worker: Start, far: Elsewhere
 ) -> None:
     worker_config.worker.crash_limit = 2
-    worker_config.worker.heartbeat_ttl.FromMilliseconds(900)
+    worker_config.worker.heartbeat_ttl.FromSeconds(2)
     await start_worker(worker_config)
     suspect = await tasks.create({}, "tool")
     await far.one()
     busy = Elsewhere(far.stub, "busy")
-    worker_config.worker.heartbeat_ttl.FromMilliseconds(900)
     rag = await tasks.create({}, "rag")
     held = await busy.one("rag")
 
