@@ -157,6 +157,7 @@ class Flush:
     opened: list[str | int] = field(default_factory=list)
     closed: list[str] = field(default_factory=list)
     indexed: list[str | int] = field(default_factory=list)
+    expiring: list[str | int] = field(default_factory=list)
     finals: dict[str, list[str | int]] = field(default_factory=lambda: defaultdict(list))
     parked: dict[str, list[str | int]] = field(default_factory=lambda: defaultdict(list))
     acknowledged: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
@@ -172,6 +173,8 @@ class Flush:
         made: list[Command] = [command(scripts.APPEND, [name], payloads) for name, payloads in self.streams.items()]
         if self.indexed:
             made.append(command(scripts.INDEX, [keys.job_index()], ["NX", *self.indexed]))
+        if self.expiring:
+            made.append(command(scripts.INDEX, [keys.expiring_index()], ["NX", *self.expiring]))
         if self.opened:
             made.append(command(scripts.INDEX, [keys.open_index()], ["CH", *self.opened]))
         if self.ended:

@@ -95,7 +95,7 @@ class Starter:
         for group, reply in zip(groups, replies, strict=False):
             claims += self._started(flush, made, group, reply, epoch)
         for entry, reply in zip(tasks, replies[len(groups) :], strict=False):
-            claims += self._task_started(flush, entry, reply, epoch)
+            claims += self._task_started(flush, made, entry, reply, epoch)
         if flush.acknowledged or flush.removed or flush.streams:
             self._settler.publish(flush)
         if made.indexed:  # before the work begins, so that a job whose first task takes hours can be seen
@@ -116,11 +116,11 @@ class Starter:
     def _place(self, task: str) -> str:
         return keys.routed(task) if task in self._remote else keys.SLOTS
 
-    def _task_started(self, flush: Flush, entry: Entry, reply: Any, epoch: int) -> list[Claim]:
+    def _task_started(self, flush: Flush, made: Flush, entry: Entry, reply: Any, epoch: int) -> list[Claim]:
         if is_error(reply):
             self._bury(flush, entry, "SYSTEM_INTERNAL", f"the job's record cannot be read: {reply}")
         elif reply[0] != -1:
-            claim = self._tasks.started(flush, entry, reply, epoch)
+            claim = self._tasks.started(flush, made, entry, reply, epoch)
             if claim is not None and not self._doomed(entry, claim, reply[1]):
                 return [claim]
         elif entry.ledgered:  # it has ended and expired, and its acknowledgement was lost

@@ -32,17 +32,20 @@ class TaskStarter:
         args = (entry.deliveries, token(entry), attempt, int(again))
         return self._call.pack(task.job_id, args)
 
-    def started(self, flush: Flush, entry: Entry, reply: Any, epoch: int) -> Claim | None:
-        """The claim; None where the job has ended, or where its record is gone and it was ours."""
+    def started(self, flush: Flush, made: Flush, entry: Entry, reply: Any, epoch: int) -> Claim | None:
+        """The claim; None where the job has ended. What another's gateway made is entered in the indexes by `made`."""
         task = _task(entry)
-        granted, _, created, ttl, tenant, trace_id, revision, *rest = reply
+        granted, now, created, ttl, tenant, trace_id, revision, *rest = reply
         task.tenant, task.trace_id = tenant.decode(), trace_id.decode()
         task.ttl_s = ttl if ttl > 0 else self._default_ttl
         if granted == 0:
             status, error = rest
-            self._outcomes.again(flush, task, status.decode(), reply[1], created, revision, error)
+            self._outcomes.again(flush, task, status.decode(), now, created, revision, error)
             self._outcomes.forget(flush, entry)
             return None
+        if not entry.ledgered:
+            made.indexed += (created or now, task.job_id)
+            made.expiring += (now + task.ttl_s * 1000, task.job_id)
         return Claim(
             entry.partition,
             entry.id,

@@ -10,13 +10,14 @@ local task = h[4] or 'fetch'
 if h[1] ~= 'queued' and h[1] ~= 'running' then return {0, h[1], tonumber(h[3]) or 0, task} end
 local t = redis.call('TIME')
 local now = string.format('%d', t[1] * 1000 + math.floor(t[2] / 1000))
-redis.call('HSET', KEYS[1], 'status', 'canceled', 'updated_ts', now, 'error', ARGV[2], 'rev', tonumber(h[2] or 1) + 1)
+redis.call('HSET', KEYS[1], 'status', 'canceled', 'updated_ts', now, 'error', ARGV[2], 'rev', (tonumber(h[2]) or 1) + 1)
 redis.call('XADD', KEYS[2], '*', 'type', 'canceled', 'ts', now, 'step', ARGV[1], 'data', '{}')
 if task == 'fetch' then
   redis.call('HSET', KEYS[1], 'fin', '')
 else
-  local ttl = tonumber(h[5]) or 0
-  if ttl <= 0 then ttl = ARGV[3] end
+  -- What others wrote may be no number of seconds.
+  local ttl = tonumber(string.match(h[5] or '', '^%d%d?%d?%d?%d?%d?%d?$')) or 0
+  if ttl == 0 then ttl = ARGV[3] end
   redis.call('EXPIRE', KEYS[1], ttl)
   redis.call('EXPIRE', KEYS[2], ttl)
 end

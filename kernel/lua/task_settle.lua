@@ -10,7 +10,7 @@ local J, E = KEYS[1], KEYS[2]
 local h = redis.call('HMGET', J, 'status', 'fence', 'ttl_s', 'created_ts', 'updated_ts', 'rev', 'error', 'retried')
 local status = h[1]
 if not status then return {'gone'} end
-local updated, created, rev = tonumber(h[5]) or 0, tonumber(h[4]) or 0, tonumber(h[6] or 1)
+local updated, created, rev = tonumber(h[5]) or 0, tonumber(h[4]) or 0, tonumber(h[6]) or 1
 if (h[2] or '1') ~= ARGV[1] then return {'x', status, updated, created, rev, ''} end
 if status ~= 'running' then
   local verdict = (status == 'done' or status == 'error') and 's' or 'c'
@@ -29,8 +29,9 @@ local done = ARGV[3] == 'o'
 status, rev = done and 'done' or 'error', rev + 1
 redis.call('HSET', J, 'status', status, done and 'result' or 'error', ARGV[4], 'updated_ts', now, 'rev', rev)
 redis.call('XADD', E, '*', 'type', status, 'ts', now, 'step', ARGV[2], 'data', ARGV[5])
-local ttl = tonumber(h[3]) or 0
-if ttl <= 0 then ttl = ARGV[6] end
+-- What others wrote may be no number of seconds.
+local ttl = tonumber(string.match(h[3] or '', '^%d%d?%d?%d?%d?%d?%d?$')) or 0
+if ttl == 0 then ttl = ARGV[6] end
 redis.call('EXPIRE', J, ttl)
 redis.call('EXPIRE', E, ttl)
 return {'n', status, tonumber(now), created, rev, done and '' or ARGV[4]}

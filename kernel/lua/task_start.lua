@@ -12,7 +12,9 @@ local h = redis.call('HMGET', J, 'status', 'fence', 'worker', 'delivery', 'creat
   'rev', 'updated_ts', 'error')
 local status = h[1]
 if not status then return {-1} end
-local rev, created, ttl = tonumber(h[9] or 1), tonumber(h[5]) or 0, tonumber(h[6]) or 0
+-- What others wrote may be no number of seconds.
+local rev, created = tonumber(h[9]) or 1, tonumber(string.match(h[5] or '', '^%d+$')) or 0
+local ttl = tonumber(string.match(h[6] or '', '^%d%d?%d?%d?%d?%d?%d?$')) or 0
 local overtaken = math.floor(tonumber(ARGV[4]) / 1048576) < math.floor(tonumber(h[2] or 0) / 1048576)
 if overtaken or status ~= 'queued' and status ~= 'running' then
   return {0, tonumber(h[10]) or 0, created, ttl, h[7] or '', h[8] or '', rev, status, h[11] or ''}

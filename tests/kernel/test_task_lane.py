@@ -343,3 +343,24 @@ async def test_both_kinds_come_through_one_lane(box: Rig) -> None:
     outcomes = await asyncio.gather(*(lane.settle(claim, Success()) for claim in claims))
     assert {one.outcome for one in outcomes} == {"completed"}
     await _empty(box)
+
+
+@pytest.mark.parametrize("ttl_s", ["-5", "x", "", "1e30", "60.5", "0", "99999999999", "nan"])
+async def test_a_foreign_record_with_odd_numbers_ends_like_any_other(box: Rig, ttl_s: str) -> None:
+    job_id = await box.foreign(ttl_s=ttl_s, created_ts="soon", updated_ts="", rev="one")
+    lane = await box.lane()
+    assert (await lane.settle(await _one(box, lane), Success())).outcome == "completed"
+    assert await _types(box, job_id) == ["queued", "running", "done"]
+    assert 0 < await box.redis.ttl(keys.job(job_id)) <= 3600
+    assert await box.letters() == []
+    canceled = await box.foreign(ttl_s=ttl_s, rev="one")
+    await box.ledger.cancel(canceled, "test")
+    assert 0 < await box.redis.ttl(keys.job_events(canceled)) <= 3600
+
+
+async def test_a_foreign_job_is_listed_once_it_runs(box: Rig) -> None:
+    job_id = await box.foreign()
+    await _one(box, await box.lane())
+    records, _ = await box.ledger.page(10, task="chat")
+    assert [record.job_id for record in records] == [job_id]
+    assert await box.redis.zscore(keys.expiring_index(), job_id) is not None
