@@ -270,3 +270,22 @@ async def test_a_plain_function_whose_attempt_is_over_stops_when_it_tells_someth
         return Stuck.ends == ["CancelledError"]
 
     await eventually(ended, 10, lambda: f"{Stuck.ends}")
+
+
+async def test_events_are_whole_whatever_connections_break(
+    worker_config: Config, tasks: Tasks, start_worker: Start
+) -> None:
+    await start_worker(worker_config)
+    count, rounds, breaks = 200, 40, 0
+    job_id = await tasks.do(*[["tokens", count], ["progress", {}], ["sleep", 0.02]] * rounds)
+    while (await tasks.record(job_id))["status"] not in ("done", "error"):
+        for client in await tasks.redis.client_list():
+            if client["name"].startswith("fetchbox-lane-"):
+                await tasks.redis.client_kill_filter(_id=client["id"])
+                breaks += 1
+        await asyncio.sleep(0.03)
+    assert breaks > 0
+    assert (await tasks.ended(job_id))["status"] == "done"
+    assert await tasks.text(job_id) == "".join(f"{number} " for number in range(count)) * rounds
+    assert (await tasks.kinds(job_id)).count("progress") == rounds
+    await tasks.empty()
