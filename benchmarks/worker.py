@@ -75,13 +75,13 @@ def _runner(config: Config, clients: RedisClients, slots: int) -> Runner:
     fetcher = Fetcher(config, objects, MemoryHostGates(clock), clock)
     tasks = TaskRunner(config, HandlerRegistry(config), fetcher, objects, clock, retries)
     lane = WorkerLane(clients, config, "bench", clock, random.Random(1), lambda _: False, retries)
-    work = Work(tasks, QueuedRunner(config, TaskHandlers(config, {}), lane, clock), Deadlines(config))
+    work = Work(tasks, QueuedRunner(config, TaskHandlers(config, {}), lane, clock))
     return Runner(
         lane,
         work,
         Limits(slots, 0.5),
         clock,
-        deadline=work.deadline,
+        deadline=Deadlines(config),
         late=work.late,
         final_due=lambda: None,
         drained=asyncio.Event(),

@@ -36,6 +36,7 @@ from worker_svc.fetching import TaskRunner
 from worker_svc.finalizer import Finalizer
 from worker_svc.lending import SURPLUS_SECONDS, Lending
 from worker_svc.retries import Retries
+from worker_svc.returning import Returning
 from worker_svc.runner import Limits, Runner
 from worker_svc.service import WorkerService
 from worker_svc.task_runner import QueuedRunner
@@ -66,7 +67,6 @@ async def build(config: Config, resources: Resources) -> Service:
     work = Work(
         TaskRunner(config, handlers, fetcher, resources.objects, resources.clock, retries),
         QueuedRunner(config, task_handlers, lane, resources.clock),
-        deadlines,
     )
     drained = asyncio.Event()
     finalizer = Finalizer(
@@ -84,24 +84,17 @@ async def build(config: Config, resources: Resources) -> Service:
         work,
         Limits(config.worker.count, seconds(config.worker.block)),
         resources.clock,
-        deadline=work.deadline,
+        deadline=deadlines,
         late=work.late,
         final_due=finalizer.kick,
         drained=drained,
     )
-    lending = Lending(
-        config,
-        lender,
-        f"{worker_id}-lender",
-        RemoteLeases(resources.redis, config),
-        Waiting(lender, lane, resources.clock),
-        resources.clock,
-        remote=task_handlers.remote,
-        deadline=deadlines,
-        late=work.late,
-        final_due=finalizer.kick,
-    )
-    steering = WorkerService(worker_id, lane, runner, lending, resources.clock, seconds(config.worker.drain_grace))
+    leases = RemoteLeases(resources.redis, config)
+    waiting = Waiting(lender, lane, resources.clock)
+    lending = Lending(config, lender, leases, waiting, resources.clock, task_handlers.remote)
+    returning = Returning(config, lender, leases, deadline=deadlines, late=work.late, final_due=finalizer.kick)
+    drain_grace = seconds(config.worker.drain_grace)
+    steering = WorkerService(lane, runner, lending, returning, resources.clock, drain_grace)
     metrics.TASKS_RUNNING.set_function(lambda: len(runner.running))
     metrics.LAST_POLL_AGE.set_function(lambda: lane.last_poll_age)
     collect_seldom()

@@ -16,22 +16,23 @@ from kernel.config import seconds
 from kernel.handlers import StoredObject
 from kernel.lanes.worker import WorkerLane
 from worker_svc.lending import Lending
+from worker_svc.returning import Returning
 from worker_svc.runner import Runner
 
 _Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class WorkerService(pb_grpc.WorkerServiceServicer):
-    """Each method translates; `Runner` steers and `Lending` lends."""
+    """Each method translates; `Runner` steers, `Lending` lends, and `Returning` takes back."""
 
     def __init__(
-        self, worker_id: str, lane: WorkerLane, runner: Runner, lending: Lending, clock: Clock, drain_grace: float
+        self, lane: WorkerLane, runner: Runner, lending: Lending, returning: Returning, clock: Clock, drain_grace: float
     ) -> None:
         """`drain_grace`, in seconds, is that of a drain that names none."""
         self._lane = lane
-        self._worker_id = worker_id
         self._runner = runner
         self._lending = lending
+        self._returning = returning
         self._clock = clock
         self._drain_grace = drain_grace
 
@@ -63,28 +64,28 @@ class WorkerService(pb_grpc.WorkerServiceServicer):
 
     async def Heartbeat(self, request: pb.HeartbeatRequest, context: _Context) -> pb.HeartbeatResponse:
         """Renews a lease."""
-        canceled = await self._lending.heartbeat(request.worker_id)
+        canceled = await self._returning.heartbeat(request.worker_id)
         return pb.HeartbeatResponse(lease=self._lease(), canceled=canceled)
 
     async def ReportEvents(self, request: pb.ReportEventsRequest, context: _Context) -> pb.ReportEventsResponse:
         """Writes events of a lent task."""
         events = [(event.type, event.data) for event in request.events]
-        await self._lending.report(request.worker_id, request.claim, request.first, events)
+        await self._returning.report(request.worker_id, request.claim, request.first, events)
         return pb.ReportEventsResponse()
 
     async def CompleteTask(self, request: pb.CompleteTaskRequest, context: _Context) -> pb.SettleTaskResponse:
         """Settles a lent task as done."""
-        lending, worker_id, claim = self._lending, request.worker_id, request.claim
+        returning, worker_id, claim = self._returning, request.worker_id, request.claim
         if request.WhichOneof("outcome") == "result":
-            outcome = await lending.complete_task(worker_id, claim, request.result)
+            outcome = await returning.complete_task(worker_id, claim, request.result)
         else:
-            outcome = await lending.complete(worker_id, claim, _stored(request.object))
+            outcome = await returning.complete(worker_id, claim, _stored(request.object))
         return pb.SettleTaskResponse(outcome=outcome)
 
     async def FailTask(self, request: pb.FailTaskRequest, context: _Context) -> pb.SettleTaskResponse:
         """Settles an attempt at a lent task as failed."""
         retry_after = seconds(request.retry_after) if request.HasField("retry_after") else None
-        outcome = await self._lending.fail(
+        outcome = await self._returning.fail(
             request.worker_id, request.claim, request.failure_code, request.failure_message, retry_after
         )
         return pb.SettleTaskResponse(outcome=outcome)
@@ -97,7 +98,7 @@ class WorkerService(pb_grpc.WorkerServiceServicer):
     def _status(self) -> pb.WorkerStatus:
         runner, now = self._runner, self._clock.monotonic()
         return pb.WorkerStatus(
-            worker_id=self._worker_id,
+            worker_id=self._lane.worker_id,
             state=runner.state,
             slots=runner.limits.slots,
             running=[

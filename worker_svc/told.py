@@ -12,15 +12,14 @@ from kernel.errors import FetchboxError, Violation, invalid
 _SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
-def result_of(raw: bytes, most: int) -> bytes:
-    """A result: any JSON value of at most `most` bytes. `INVALID_PAYLOAD` for anything else."""
+def check_result(raw: bytes, most: int) -> None:
+    """A result is any JSON value of at most `most` bytes. `INVALID_PAYLOAD` for anything else."""
     if len(raw) > most:
         raise _refused("result", f"has {len(raw):,} bytes, and tasks.max_result_bytes allows {most:,}")
     _value(raw, "result")
-    return raw
 
 
-def events_of(events: Sequence[tuple[str, bytes]], first: int, most: int) -> Sequence[tuple[str, bytes]]:
+def check_events(events: Sequence[tuple[str, bytes]], first: int, most: int) -> None:
     """Events, numbered on from `first`: `INVALID_PAYLOAD` where data is no JSON object, or where they are too many."""
     for place, (_, data) in enumerate(events):
         where = f"events[{place}]"
@@ -28,7 +27,6 @@ def events_of(events: Sequence[tuple[str, bytes]], first: int, most: int) -> Seq
             raise _refused(where, f"is the number {first + place} of its attempt, and tasks.max_events allows {most:,}")
         if not isinstance(_value(data, f"{where}.data"), dict):
             raise _refused(f"{where}.data", "must be a JSON object")
-    return events
 
 
 def _value(raw: bytes, where: str) -> Any:

@@ -1,16 +1,15 @@
 """Claims of workers elsewhere that wait for tasks of seed 004, and the one look-out that all of them share.
 
-Whoever reads the queue puts such tasks aside. What the slots of this process put aside is seen at once; what another
-process did is seen with the next look, ten times a second while anybody waits. Where the slots here have not read for
-a while (they are full, paused or drained), the look-out reads the queue itself, and says so to the slots.
+What the slots of this process put aside is seen at once; what another process did is seen with the next look, ten
+times a second while anybody waits. Where the slots here have not read for a while (they are full, paused or drained),
+the look-out reads the queue itself, and says so to the slots.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import Sequence
+from contextlib import suppress
 
 from kernel.clock import Clock
 from kernel.lanes.lending import LendingLane
@@ -28,12 +27,6 @@ _AT_ONCE = 64
 log = get_logger("worker.waiting")
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class _Waiter:
-    tasks: Sequence[str]
-    found: asyncio.Future[None]
-
-
 class Waiting:
     """Wakes whoever waits, the longest first, as many as there are tasks for."""
 
@@ -42,43 +35,22 @@ class Waiting:
         self._lane = lane
         self._slots = slots
         self._clock = clock
-        self._waiters: dict[_Waiter, None] = {}
+        self._waiters: dict[asyncio.Future[None], Sequence[str]] = {}
         self._looking: asyncio.Task[None] | None = None
 
-    @contextmanager
-    def expecting(self, tasks: Sequence[str]) -> Iterator[asyncio.Future[None]]:
-        """A future that is done once there may be something for one of the tasks."""
-        waiter = _Waiter(tasks, asyncio.get_running_loop().create_future())
-        self._waiters[waiter] = None
-        self._slots.routed.set()
+    async def wait(self, tasks: Sequence[str], patience: float) -> None:
+        """Returns once there may be something for one of the tasks, and after `patience` seconds at the latest.
+
+        Whoever waits again at once, since another was faster or the task must run alone, is woken by the next look.
+        """
+        found: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters[found] = tasks
         if self._looking is None or self._looking.done():
             self._looking = asyncio.create_task(self._look(), name="lending.look-out")
         try:
-            yield waiter.found
+            await asyncio.wait({found}, timeout=patience)
         finally:
-            del self._waiters[waiter]
-            waiter.found.cancel()
-
-    async def stop(self) -> None:
-        """Looks no more. Safe twice."""
-        await ended(self._looking)
-
-    async def _look(self) -> None:
-        while self._waiters:
-            try:
-                self._slots.routed.clear()
-                self._wake(await self._lane.set_aside())
-                await self._next()
-            except PipeLost as lost:
-                log.warn("look_out_lost", error=str(lost))
-                await self._clock.sleep(LOOK_SECONDS)
-
-    def _wake(self, there: dict[str, int]) -> None:
-        for waiter in self._waiters:
-            task = next((task for task in waiter.tasks if there.get(task, 0) > 0), None)
-            if task is not None and not waiter.found.done():
-                there[task] -= 1
-                waiter.found.set_result(None)
+            del self._waiters[found]
 
     async def read(self, wait: float) -> bool:
         """Reads the queue for `wait` seconds where the slots do not; False where they do."""
@@ -88,8 +60,29 @@ class Waiting:
             self._slots.look()
         return True
 
+    async def stop(self) -> None:
+        """Looks no more. Safe twice."""
+        await ended(self._looking)
+
+    async def _look(self) -> None:
+        while self._waiters:
+            try:
+                self._slots.routed.clear()
+                self._wake(await self._lane.lying_aside())
+                await self._next()
+            except PipeLost as lost:
+                log.warn("look_out_lost", error=str(lost))
+                await self._clock.sleep(LOOK_SECONDS)
+
+    def _wake(self, there: dict[str, int]) -> None:
+        for found, tasks in self._waiters.items():
+            task = next((task for task in tasks if there.get(task, 0) > 0), None)
+            if task is not None and not found.done():
+                there[task] -= 1
+                found.set_result(None)
+
     async def _next(self) -> None:
-        """Waits for what may have changed something."""
+        """Waits for what may have changed something, one pause at the most."""
         if not await self.read(LOOK_SECONDS):
             with suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_SECONDS):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Awaitable
 
 from kernel.lanes.types import Claim, Failure, Outcome
-from worker_svc.deadlines import Deadlines
 from worker_svc.fetching import TaskRunner
 from worker_svc.slot import Slot
 from worker_svc.task_runner import QueuedRunner
@@ -14,11 +13,9 @@ from worker_svc.task_runner import QueuedRunner
 class Work:
     """Does claims of both kinds, and words how they end when they are stopped."""
 
-    def __init__(self, fetches: TaskRunner, tasks: QueuedRunner, deadlines: Deadlines) -> None:
+    def __init__(self, fetches: TaskRunner, tasks: QueuedRunner) -> None:
         self._fetches = fetches
         self._tasks = tasks
-        self.deadline = deadlines
-        """How long an attempt may take, by claim."""
 
     def __call__(self, slot: Slot) -> Awaitable[Outcome]:
         """One attempt at the claim of a slot."""

@@ -1,8 +1,10 @@
 """The lane that claims and settles for workers elsewhere; it runs nothing itself.
 
-Resources it reads like any other worker. Tasks of seed 004 come to it from where whoever reads the queue has put them
-aside (`collect`). Where nobody reads the queue, since slots are full or paused, it reads it for the others and puts
-all aside, what is for slots too (`put_aside`).
+Resources it reads like any other worker (`claim`). It reads no tasks of seed 004 that way: those that are `remote`
+are put aside by whoever reads the queue, each under the name of its task (`keys.routed`), and come to it from there
+(`collect`). Where nobody reads the queue, since slots are full or paused, it reads it for the others and puts all
+aside: also what is for slots, under `keys.SLOTS` (`put_aside`). A claim that was moved to its worker elsewhere is no
+longer the lane's (`lend`), until it comes back to be settled (`adopt`).
 """
 
 from __future__ import annotations
@@ -14,12 +16,11 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from fetchbox.config.v1 import config_pb2
 from kernel import keys, scripts
 from kernel.clock import Clock
-from kernel.config import TASKS, millis, seconds
+from kernel.config import TASKS, seconds
 from kernel.lanes.entry import Entry
 from kernel.lanes.link import Link, is_error
 from kernel.lanes.reader import Reader
 from kernel.lanes.retry import RetryRule
-from kernel.lanes.stream import TICK
 from kernel.lanes.takeover import Takeover, collect, collected
 from kernel.lanes.types import Claim
 from kernel.lanes.worker import WorkerLane
@@ -32,7 +33,7 @@ _SUSPECT_WAITS = [-2]
 
 
 class LendingLane(WorkerLane):
-    """What it has lent is no longer its own."""
+    """A lane without slots, whose claims are for others."""
 
     def __init__(
         self,
@@ -46,24 +47,13 @@ class LendingLane(WorkerLane):
         remote: Collection[str] = (),
     ) -> None:
         super().__init__(clients, config, worker_id, clock, rng, finalizes, retry_rule, remote, slots=False)
-        self._queue = len(self._lanes) - 1
+        self._place = self._publisher.partition[keys.QUEUE]
         self._suspect = config.worker.crash_limit - 1
+        queue = {keys.QUEUE: self._place}
         patience = max(1.0, seconds(config.redis.read_timeout))
         self._queue_link = Link(clients, f"fetchbox-queue-{worker_id}", (scripts.PROVISION,), patience)
-        self._queue_reader = Reader(self._queue_link, clock, [keys.QUEUE], worker_id, self._queue)
-        self._queue_takeover = Takeover(
-            self._link,
-            clock,
-            [keys.QUEUE],
-            worker_id,
-            config.worker.crash_limit,
-            seconds(config.worker.reap_interval),
-            TICK,
-            millis(config.tasks.unregistered_idle),
-            remote,
-            [keys.RETURNED],
-            self._queue,
-        )
+        self._queue_reader = Reader(self._queue_link, clock, queue, worker_id)
+        self._queue_takeover = Takeover(self._link, clock, config, queue, worker_id, remote, [keys.RETURNED])
         self._unplaced: list[Entry] = []
         self._placing = asyncio.Lock()
 
@@ -86,10 +76,10 @@ class LendingLane(WorkerLane):
         epoch = self.epoch
         names = [keys.routed(task) for task in tasks]
         try:
-            reply = (await self._link.run([collect(self._worker, limit, names, self._suspect, empty=empty)]))[0]
+            reply = (await self._link.run([collect(self.worker_id, limit, names, self._suspect, empty=empty)]))[0]
             if reply == _SUSPECT_WAITS:
                 return None
-            entries = collected(reply, self._queue)
+            entries = collected(reply, self._place)
             for entry in entries:
                 entry.solo = entry.crashes >= self._suspect
             claims = await self._starter.start(entries, epoch, routed=True)
@@ -108,9 +98,9 @@ class LendingLane(WorkerLane):
             await self._clock.sleep(min(wait, 0.05))
             return 0
         async with self._placing:
-            return await self._place(limit, wait)
+            return await self._put_aside(limit, wait)
 
-    async def _place(self, limit: int, wait: float) -> int:
+    async def _put_aside(self, limit: int, wait: float) -> int:
         try:
             if not self._unplaced:
                 self._unplaced = await self._queue_takeover.take(limit)
@@ -126,7 +116,7 @@ class LendingLane(WorkerLane):
             return 0
         return len(placed)
 
-    async def set_aside(self) -> dict[str, int]:
+    async def lying_aside(self) -> dict[str, int]:
         """How many tasks lie there for workers elsewhere, by task. Raises `PipeLost`."""
         reply = (await self._link.run([("XPENDING", keys.QUEUE, keys.GROUP_WORKERS)]))[0]
         if is_error(reply) or not reply[0]:
@@ -148,10 +138,6 @@ class LendingLane(WorkerLane):
         """A claim that was moved (back) to this lane, as one that it may settle."""
         claim.epoch = self.epoch
         return claim
-
-    def tell(self, claim: Claim, first: int, events: Sequence[tuple[str, bytes]]) -> asyncio.Future[bool]:
-        """Writes events of a claim that was lent, as `report` does."""
-        return self.report(self.adopt(claim), first, events)
 
     def _lease_changed(self, alive: bool) -> None:
         if not alive:

@@ -7,7 +7,7 @@ as ours already.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kernel import keys, scripts
@@ -25,12 +25,12 @@ _log = get_logger(__name__)
 class Reader:
     """Reads `>` of the consumer group from every partition."""
 
-    def __init__(self, link: Link, clock: Clock, lanes: Sequence[str], consumer: str, first: int = 0) -> None:
-        """`first` is the place of the first of these lanes among all."""
+    def __init__(self, link: Link, clock: Clock, places: Mapping[str, int], consumer: str) -> None:
+        """`places` are the lanes to read, each with its place among all."""
         self._link = link
         self._clock = clock
-        self._lanes = lanes
-        self._partition = {lane.encode(): partition for partition, lane in enumerate(lanes, first)}
+        self._lanes = list(places)
+        self._partition = {lane.encode(): place for lane, place in places.items()}
         self._consumer = consumer
         self._reading: asyncio.Task[list[Entry]] | None = None
         self._pause = 0.1

@@ -18,7 +18,7 @@ from redis.exceptions import RedisError
 from fetchbox.config.v1 import config_pb2
 from kernel import keys, scripts
 from kernel.clock import Clock
-from kernel.config import TASKS, millis, seconds
+from kernel.config import TASKS, seconds
 from kernel.errors import unavailable
 from kernel.lanes.entry import Entry
 from kernel.lanes.heartbeat import Heartbeat
@@ -43,8 +43,6 @@ from kernel.telemetry.logs import get_logger
 
 __all__ = ["Claim", "Failure", "Outcome", "Settled", "StreamLane", "Success"]
 
-TICK = 0.25
-"""How often an idle worker looks for retries that are due, in seconds; its own it knows better."""
 _MESSAGE_CHARACTERS = 4096
 _log = get_logger(__name__)
 
@@ -74,7 +72,7 @@ class StreamLane:
         self.epoch = 0
         self._clients = clients
         self._clock = clock
-        self._worker = worker_id
+        self.worker_id = worker_id
         self._ttl = seconds(config.worker.heartbeat_ttl)
         self._retry = RetryPolicy(rng, retry_rule)
         self._held: dict[tuple[int, str], Claim] = {}
@@ -101,22 +99,11 @@ class StreamLane:
             remote,
             slots=slots,
         )
-        lanes = self._lanes if slots else self._lanes[:-1]
-        self._reader = Reader(self._reading, clock, lanes, worker_id)
-        reap = seconds(config.worker.reap_interval)
-        self._takeover = Takeover(
-            self._link,
-            clock,
-            lanes,
-            worker_id,
-            config.worker.crash_limit,
-            reap,
-            TICK,
-            millis(config.tasks.unregistered_idle),
-            remote,
-            _aside_for_slots(remote) if slots else (),
-        )
-        self._solo = Solo(clock, reap)
+        places = {lane: place for lane, place in publisher.partition.items() if slots or lane != keys.QUEUE}
+        aside = _aside_for_slots(remote) if slots else ()
+        self._reader = Reader(self._reading, clock, places, worker_id)
+        self._takeover = Takeover(self._link, clock, config, places, worker_id, remote, aside)
+        self._solo = Solo(clock, seconds(config.worker.reap_interval))
         self._heartbeat: Heartbeat | None = None
         self._loop: asyncio.AbstractEventLoop
         self._next_reconcile = 0.0
@@ -130,7 +117,7 @@ class StreamLane:
         self._loop = loop = asyncio.get_running_loop()
         client = self._clients.thread_client(max(0.5, self._ttl / 3))
         self._heartbeat = Heartbeat(
-            client, self._lanes, self._worker, self._ttl, lambda alive: _tell(loop, self._lease_changed, alive)
+            client, self._lanes, self.worker_id, self._ttl, lambda alive: _tell(loop, self._lease_changed, alive)
         )
         try:
             await asyncio.to_thread(self._heartbeat.start)
@@ -153,7 +140,7 @@ class StreamLane:
                 await self._settler.flush()
                 await self._leave()
         except (TimeoutError, PipeLost) as error:
-            _log.warn("lane_left_behind", error=str(error), worker_id=self._worker)
+            _log.warn("lane_left_behind", error=str(error), worker_id=self.worker_id)
         await self._settler.stop()
         await self._reader.drop()
         await asyncio.to_thread(self._heartbeat.stop)
@@ -168,7 +155,7 @@ class StreamLane:
         self._held.clear()
         self._kept = []
         await self._return(rest)
-        args = [keys.GROUP_WORKERS, self._worker]
+        args = [keys.GROUP_WORKERS, self.worker_id]
         await self._link.run([command(scripts.BYE, [lane, keys.lease(lane)], args) for lane in self._lanes])
 
     # Claims.
@@ -268,7 +255,7 @@ class StreamLane:
         by_lane: dict[str, list[str]] = {}
         for partition, entry in entries:
             by_lane.setdefault(self._lanes[partition], []).append(entry)
-        head = [keys.GROUP_WORKERS, self._worker]
+        head = [keys.GROUP_WORKERS, self.worker_id]
         commands = [command(scripts.GIVE_BACK, [lane], [*head, *ids]) for lane, ids in by_lane.items()]
         replies = await self._link.run(commands) if commands else []
         return sum(reply for reply in replies if not is_error(reply))
@@ -278,12 +265,12 @@ class StreamLane:
     async def reconcile(self, running: Collection[Claim]) -> int:
         """Gives back what the server counts as ours and nobody here runs; returns how many."""
         self._next_reconcile = self._clock.monotonic() + self._ttl / 2
-        pending = await stranded(self._link, self._lanes, self._worker)
+        pending = await stranded(self._link, self._lanes, self.worker_id)
         known = {(claim.partition, claim.entry) for claim in running if self.holds(claim)}
         known |= {(entry.partition, entry.id) for entry in self._kept} | self._settler.unfinished()
         lost = [entry for entry in pending if entry not in known]
         if lost:
-            _log.warn("lane_stranded", count=len(lost), worker_id=self._worker)
+            _log.warn("lane_stranded", count=len(lost), worker_id=self.worker_id)
         return await self._return(lost)
 
     async def _reconcile_when_due(self) -> None:
@@ -337,7 +324,7 @@ class StreamLane:
             self.lost.clear()
             return
         metrics.LEASE_LOST.inc()
-        _log.error("lane_lease_lost", worker_id=self._worker)
+        _log.error("lane_lease_lost", worker_id=self.worker_id)
         self.epoch += 1
         self._held.clear()
         self._kept = []

@@ -6,17 +6,21 @@ once cannot both get an entry: each script looks and moves in one step.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from fetchbox.config.v1 import config_pb2
 from kernel import keys, scripts
 from kernel.clock import Clock
+from kernel.config import millis, seconds
 from kernel.lanes.entry import Entry, read
 from kernel.lanes.link import Link, command, is_error
 from kernel.pipe import Command, PipeLost
 from kernel.telemetry import metrics
 from kernel.telemetry.logs import get_logger
 
+_TICK = 0.25
+"""How often an idle worker looks for retries that are due, in seconds; its own it knows better."""
 _log = get_logger(__name__)
 
 
@@ -27,32 +31,26 @@ class Takeover:
         self,
         link: Link,
         clock: Clock,
-        lanes: Sequence[str],
+        config: config_pb2.Config,
+        places: Mapping[str, int],
         worker: str,
-        crash_limit: int,
-        reap_interval: float,
-        tick: float,
-        unregistered_ms: int,
-        remote: Collection[str] = (),
-        here: Sequence[str] = (),
-        first: int = 0,
+        remote: Collection[str],
+        aside: Sequence[str],
     ) -> None:
-        """`unregistered_ms`: how long an entry of the queue lies still with a consumer that never took a lease.
+        """`places` are the lanes to look at, each with its place among all.
 
-        `remote` are the tasks that only workers elsewhere run, `here` the consumers of the queue under which others
-        have put aside what this worker takes; `first` is the place of the first of these lanes among all.
+        `remote` are the tasks that only workers elsewhere run; `aside` the consumers of the queue under which others
+        have put what this worker takes.
         """
         self._link = link
         self._clock = clock
-        self._lanes = lanes
+        self._places = places
         self._worker = worker
-        self._crash_limit = crash_limit
-        self._reap_interval = reap_interval
-        self._tick = tick
-        self._unregistered_ms = unregistered_ms
+        self._crash_limit = config.worker.crash_limit
+        self._reap_interval = seconds(config.worker.reap_interval)
+        self._unregistered_ms = millis(config.tasks.unregistered_idle)
         self._elsewhere = [part for task in remote for part in (task, keys.routed(task))]
-        self._here = here
-        self._first = first
+        self._aside = aside
         self._next_due = 0.0
         self._next_reap = 0.0
         self.suspects = 0
@@ -81,39 +79,38 @@ class Takeover:
 
     async def suspect(self) -> Entry | None:
         """One suspect, to be run alone; None where there is none or another worker runs one of its partition."""
-        ask = [command(scripts.SUSPECT, self._keys(lane), [keys.GROUP_WORKERS, self._worker]) for lane in self._lanes]
-        for partition, one in enumerate(ask):
-            reply = (await self._link.run([one]))[0]
+        for lane, place in self._places.items():
+            ask = command(scripts.SUSPECT, self._keys(lane), [keys.GROUP_WORKERS, self._worker])
+            reply = (await self._link.run([ask]))[0]
             if not is_error(reply) and len(reply) == 4:
-                return read(self._lanes[partition], self._first + partition, *reply, solo=True)
+                return read(lane, place, *reply, solo=True)
         self.suspects = 0
         return None
 
     async def _due(self, limit: int) -> list[Entry]:
-        share = -(-limit // len(self._lanes))
+        share = -(-limit // len(self._places))
         commands = [
             command(scripts.DUE, [*self._keys(lane), keys.delayed(lane)], [keys.GROUP_WORKERS, self._worker, share])
-            for lane in self._lanes
+            for lane in self._places
         ]
-        if self._here:
-            commands.append(collect(self._worker, limit, self._here))
+        if self._aside:
+            commands.append(collect(self._worker, limit, self._aside))
         replies = await self._link.run(commands)
-        aside = replies.pop() if self._here else []
+        found = collected(replies.pop(), self._places[keys.QUEUE]) if self._aside else []
         waits = [reply[0] / 1000 for reply in replies if not is_error(reply) and reply[0] >= 0]
-        found = collected(aside, self._first + len(self._lanes) - 1)
         if len(found) == limit:  # there may be more of them
             waits.append(0.0)
-        self._next_due = self._clock.monotonic() + min([self._tick, *waits])
+        self._next_due = self._clock.monotonic() + min([_TICK, *waits])
         return self._entries(replies, 1) + found
 
     async def _reap(self, limit: int) -> list[Entry]:
-        share = -(-limit // len(self._lanes))
+        share = -(-limit // len(self._places))
         args: list[str | int] = [keys.GROUP_WORKERS, self._worker, share, self._crash_limit]
-        more = [[self._unregistered_ms, *self._elsewhere] if lane == keys.QUEUE else [0] for lane in self._lanes]
+        of_queue = [self._unregistered_ms, *self._elsewhere]
         replies = await self._link.run(
             [
-                command(scripts.REAP, self._keys(lane), [*args, *own])
-                for lane, own in zip(self._lanes, more, strict=True)
+                command(scripts.REAP, self._keys(lane), [*args, *(of_queue if lane == keys.QUEUE else [0])])
+                for lane in self._places
             ]
         )
         good = [reply for reply in replies if not is_error(reply) and len(reply) >= 2]
@@ -129,11 +126,9 @@ class Takeover:
 
     def _entries(self, replies: Sequence[Any], head: int) -> list[Entry]:
         found: list[Entry] = []
-        for place, reply in enumerate(replies):
-            if is_error(reply):
-                continue
-            lane, partition = self._lanes[place], self._first + place
-            found += [read(lane, partition, *reply[i : i + 4]) for i in range(head, len(reply), 4)]
+        for (lane, place), reply in zip(self._places.items(), replies, strict=True):
+            if not is_error(reply):
+                found += [read(lane, place, *reply[i : i + 4]) for i in range(head, len(reply), 4)]
         return found
 
     @staticmethod
@@ -150,8 +145,8 @@ def collect(worker: str, limit: int, names: Sequence[str], suspect: int = -1, *,
     return command(scripts.COLLECT, [keys.QUEUE, keys.lease(keys.QUEUE), keys.redo(keys.QUEUE)], args)
 
 
-def collected(reply: Any, partition: int, *, solo: bool = False) -> list[Entry]:
-    """The entries of a reply to `collect`."""
+def collected(reply: Any, place: int) -> list[Entry]:
+    """The entries of a reply to `collect`; `place` is that of the queue among the lanes."""
     if is_error(reply) or len(reply) < 4:
         return []
-    return [read(keys.QUEUE, partition, *reply[i : i + 4], solo=solo) for i in range(0, len(reply), 4)]
+    return [read(keys.QUEUE, place, *reply[i : i + 4]) for i in range(0, len(reply), 4)]

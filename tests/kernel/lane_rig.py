@@ -134,7 +134,7 @@ class Rig:
         lane._reading.close()
         lane._heartbeat = None
         self.lanes.remove(lane)
-        await self.lapse(lane._worker)
+        await self.lapse(lane.worker_id)
 
     async def lapse(self, worker: str) -> None:
         """The lease of a worker is over."""

@@ -157,7 +157,7 @@ class Machine(RuleBasedStateMachine):
     def lapse(self, worker: str, heir: str, luck: int) -> None:
         """Its lease is over and it does not know: only the scripts stand between it and the heirs."""
         if luck == 0:
-            self.run(self.box.lapse(self.lanes[worker]._worker))
+            self.run(self.box.lapse(self.lanes[worker].worker_id))
             self.claim(heir, 6)
 
     @rule(pick=PICK, luck=LUCK)

@@ -291,7 +291,7 @@ async def test_a_task_for_workers_elsewhere_is_put_aside(box: Rig) -> None:
     await box.nothing(lane)
     assert lane._starter.routed.is_set()
     assert await _types(box, job_id) == ["queued"], "nothing has begun"
-    assert await lending.set_aside() == {"tool": 1}
+    assert await lending.lying_aside() == {"tool": 1}
     await box.nothing(lane)
     (claim,) = await lending.collect(["tool"], 5) or []
     assert (claim.job_id, claim.attempt, claim.crashes) == (job_id, 0, 0)
@@ -307,7 +307,7 @@ async def test_a_lane_that_runs_nothing_puts_all_aside_and_slots_find_it(box: Ri
     foreign = await box.foreign("something else")
     lending = await box.lending()
     assert await until(lambda: lending.put_aside(10, 0.2), bool) == 3
-    assert await lending.set_aside() == {"tool": 1}
+    assert await lending.lying_aside() == {"tool": 1}
     assert await _types(box, chat) == ["queued"]
     box.remote = set()
     lane = await box.lane()
