@@ -220,8 +220,9 @@ class Runner:
             if not slot.interrupted:
                 outcome = await self._perform(slot)
         except asyncio.CancelledError:
-            # Nobody has canceled this task: what its work awaited was canceled by the work itself.
-            if not slot.interrupted and not slot.task.cancelling():
+            # Nobody here has canceled this task: the work has, itself or what it awaited. Only a loop that is torn down
+            # cancels it as well, after the stop.
+            if not slot.interrupted and self._warden is not None:
                 outcome = Failure(HANDLER_ERROR, "the handler let something be canceled that it waited for")
         except Exception as error:  # noqa: BLE001 - a fault of the work is its outcome
             outcome = _broken(slot.claim, error)

@@ -23,7 +23,10 @@ def payload_object(raw: bytes) -> dict[str, Any]:
 
 
 def json_bytes(value: Any) -> bytes:
-    """A handler's value as JSON. `ValueError` says why JSON cannot hold it; infinite and missing numbers it cannot."""
+    """A handler's value as JSON. `ValueError` says why JSON cannot hold it; infinite and missing numbers it cannot.
+
+    Half a surrogate pair is refused too: most readers of JSON would not take it.
+    """
     try:
         encoded = orjson.dumps(value)
     except TypeError as error:  # numbers beyond 64 bits, keys that are numbers, deep nesting: `json` knows more
@@ -35,7 +38,9 @@ def json_bytes(value: Any) -> bytes:
 
 def _by_json(value: Any, error: TypeError) -> bytes:
     try:
-        return json.dumps(value, allow_nan=False, separators=(",", ":")).encode()
+        return json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(",", ":")).encode()
+    except UnicodeEncodeError as other:
+        raise ValueError("a text in it has half a surrogate pair") from other
     except (TypeError, ValueError, RecursionError) as other:
         # orjson's word is the better one for a type that neither knows.
         raise ValueError(str(error if isinstance(other, TypeError) else other)) from other

@@ -19,6 +19,7 @@ from kernel.lanes.types import Claim
 from worker_svc.slot import Slot
 from worker_svc.task_events import TEXT_LETTERS, Events, TooManyError
 from worker_svc.task_json import json_bytes
+from worker_svc.tasks.documents import well_formed
 
 HANDLER_RESULT: Final = failure_name(errors_pb2.FAILURE_CODE_HANDLER_RESULT)
 _TYPE: Final = TaskEvent.DESCRIPTOR.fields_by_name["type"].GetOptions().Extensions[validate_pb2.field].string
@@ -60,7 +61,11 @@ class Run:
         self._lines: list[JobLog] | None = None
 
     async def token(self, text: str) -> None:
-        """A piece of the result; a long one becomes several events."""
+        """A piece of the result; a long one becomes several events. What is no Unicode in it becomes U+FFFD."""
+        if not isinstance(text, str):
+            msg = f"a piece of the result must be a text, not {type(text).__name__}"
+            raise ValueError(msg)  # noqa: TRY004 - one error for every event that cannot be
+        text = well_formed(text)
         for start in range(0, len(text), TEXT_LETTERS):
             events = self._opened()
             try:

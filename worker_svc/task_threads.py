@@ -66,8 +66,8 @@ async def in_thread(function: Callable[..., Any], payload: dict[str, Any], run: 
         problem: BaseException | None = None
         try:
             value = context.run(function, payload, plain)
-        except StopIteration as error:  # which no future takes
-            problem = RuntimeError(f"the handler raised StopIteration: {error}")
+        except (StopIteration, GeneratorExit) as error:  # which no future and no coroutine takes
+            problem = RuntimeError(f"the handler raised {type(error).__name__}: {error}")
         except BaseException as error:  # noqa: BLE001 - it is raised again where the task waits
             problem = error
         with suppress(RuntimeError):  # the loop is closed: nobody waits any more

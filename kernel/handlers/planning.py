@@ -13,6 +13,10 @@ from kernel.errors import FetchboxError, failure_name
 from kernel.handlers.handler import JobHandler
 from kernel.handlers.views import Manifest
 
+_LETTERS = 1000
+_SHOWN = 3
+"""Errors of a group that are named."""
+
 
 async def plan_tasks(handler: JobHandler, manifest: Manifest) -> list[DownloadTask]:
     """The tasks of a manifest, ready to be published: prepared and built by the handler, then numbered.
@@ -62,6 +66,14 @@ async def call_hook(hook: Callable[..., Any], *args: Any) -> Any:
 
 
 def describe(error: BaseException) -> str:
-    """The error for people: its type and text, at most 1,000 characters."""
-    text = str(error)
-    return (f"{type(error).__name__}: {text}" if text else type(error).__name__)[:1000]
+    """The error for people: its type and text, at most 1,000 characters; of a group also the first ones in it."""
+    within = error.exceptions[:_SHOWN] if isinstance(error, BaseExceptionGroup) else ()
+    return "; ".join(map(_line, (error, *within)))[:_LETTERS]
+
+
+def _line(error: BaseException) -> str:
+    try:
+        text = str(error)
+    except Exception:  # noqa: BLE001 - a text that cannot be had must not hide the error
+        text = "its text cannot be had"
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -13,6 +13,13 @@ from typing import Any, ClassVar
 from kernel.handlers import SyncTaskRun, TaskError, TaskHandler, TaskRun
 
 
+class TextlessError(Exception):
+    """Cannot even say what it is."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
 class Echo(TaskHandler):
     """Gives back what it got."""
 
@@ -98,6 +105,22 @@ class Scripted(TaskHandler):
             except asyncio.CancelledError:
                 continue
 
+    async def _cancel_itself(self, run: TaskRun) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        await asyncio.sleep(3600)
+
+    async def _token_of_bytes(self, run: TaskRun) -> None:
+        await run.token(b"x")  # type: ignore[arg-type]  # as careless handlers do
+
+    async def _raise_without_text(self, run: TaskRun) -> None:
+        raise TextlessError
+
+    async def _raise_group(self, run: TaskRun) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._raise(run, "ValueError", "within"))
+
     async def _spin(self, run: TaskRun) -> None:
         while True:
             pass
@@ -141,6 +164,8 @@ class Plain(TaskHandler):
             sys.exit("enough")
         if payload.get("stop"):
             raise StopIteration("x")
+        if payload.get("close"):
+            raise GeneratorExit
         run.progress(done=1, total=2)
         for word in payload.get("words", []):
             run.token(word)

@@ -54,4 +54,10 @@ def test_what_is_no_json_is_named() -> None:
 
 
 def test_what_only_the_standard_library_writes() -> None:
-    assert json.loads(json_bytes({1: 2**70, "a": "\ud800"})) == {"1": 2**70, "a": "\ud800"}
+    assert json.loads(json_bytes({1: 2**70, "a": "\u00e9\U0001f600"})) == {"1": 2**70, "a": "\u00e9\U0001f600"}
+
+
+@pytest.mark.parametrize("value", ["\ud800", {"a": ["\udc00"]}, {"\ud800": 2**70}])
+def test_text_that_is_no_unicode_is_refused(value: Any) -> None:
+    with pytest.raises(ValueError, match="half a surrogate pair"):
+        json_bytes(value)

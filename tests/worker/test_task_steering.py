@@ -238,7 +238,10 @@ async def test_a_plain_function_has_a_thread_and_tells_as_others_do(
         assert "half way" in [line.message for line in await tasks.logs(job_id)]
 
 
-@pytest.mark.parametrize(("payload", "message"), [({"exit": 1}, "SystemExit: enough"), ({"stop": 1}, "RuntimeError: ")])
+@pytest.mark.parametrize(
+    ("payload", "message"),
+    [({"exit": 1}, "SystemExit: enough"), ({"stop": 1}, "RuntimeError: "), ({"close": 1}, "RuntimeError: ")],
+)
 async def test_what_a_plain_function_raises_is_its_tasks_failure(
     worker_config: Config, tasks: Tasks, start_worker: Start, payload: dict[str, Any], message: str
 ) -> None:
