@@ -26,6 +26,7 @@ from kernel.grpc_server import GrpcServer
 from kernel.handlers import HandlerRegistry
 from kernel.idempotency import Submits
 from kernel.ledger import JobEvent, Ledger
+from kernel.ledger.leftovers import Leftovers
 from kernel.ledger.task_queue import TaskQueue
 from kernel.log.topics import Topics, provision
 from kernel.ratelimit import RateLimit
@@ -59,7 +60,7 @@ async def build(config: Config, resources: Resources, reached: Reached = _nothin
     room = Room(redis, config)
     submitter = Submitter(once, objects, handlers, publication, offload, clock, reached)
     ingest = IngestService(config, submitter, rate, room, offload, running)
-    queue = TaskQueue(redis, config, clock, announcer.announce_all, reached)
+    queue = TaskQueue(redis, config, Leftovers(redis, clock, announcer.announce_all), reached)
     events = Feed[JobEvent]("task-events", EventSource(redis, "task-events"), clock)
     tasks = TaskService(
         config,

@@ -1,4 +1,4 @@
-"""Finishes what creations of task jobs left in the outbox, and clears the queue of what others have settled."""
+"""Finishes what creations of task jobs left in the outbox."""
 
 from kernel.ledger.task_queue import TaskQueue
 from kernel.telemetry import metrics
@@ -20,6 +20,3 @@ class TaskSweep:
         if swept.published or swept.dropped:
             metrics.OUTBOX_FINISHED.inc(swept.published)
             log.info("creations_finished", count=swept.published, dropped=swept.dropped)
-        tidied = await self._queue.tidy()
-        if tidied:
-            log.info("queue_tidied", removed=len(tidied))

@@ -11,7 +11,7 @@ from kernel.grpc_server import GrpcServer
 from kernel.keys import GROUP_OPERATORS
 from kernel.ledger import JobEvent, Ledger
 from kernel.ledger.expiry import Expiry
-from kernel.ledger.task_queue import TaskQueue
+from kernel.ledger.leftovers import Leftovers
 from kernel.log.backlog import Backlogs
 from kernel.log.housekeeping import StreamKeeper
 from kernel.log.lines import LineSource
@@ -75,8 +75,8 @@ async def build(config: Config, resources: Resources) -> Service:
 
 def _tidier(config: Config, resources: Resources, ledger: Ledger, topics: Topics) -> Tidier:
     announcer = Announcer(ledger, topics.status)
-    queue = TaskQueue(resources.redis, config, resources.clock, announcer.announce_all)
-    return Tidier(Backlogs(resources.redis, config), queue)
+    leftovers = Leftovers(resources.redis, resources.clock, announcer.announce_all)
+    return Tidier(Backlogs(resources.redis, config), leftovers)
 
 
 def _service(

@@ -59,8 +59,8 @@ class Intake(Base):
         return [job_id.decode() for ids in found if isinstance(ids, list) for job_id in ids]
 
     async def outbox_length(self) -> int:
-        """How many jobs are accepted but not yet published."""
-        found = await self._many([("ZCARD", keys.outbox(lane)) for lane in self._lanes()])
+        """How many jobs, of manifests and of tasks, are accepted but not yet published."""
+        found = await self._many([("ZCARD", keys.outbox(lane)) for lane in (*self._lanes(), keys.QUEUE)])
         return sum(count for count in found if isinstance(count, int))
 
     async def drop_outbox(self, job_id: str) -> None:

@@ -41,7 +41,7 @@ JOBS_REFUSED = _counter("jobs_refused", "Submits that were refused, by reason.",
 JOBS_REPEATED = _counter("jobs_repeated", "Submits that found their job by its idempotency key.")
 RESOURCES_ACCEPTED = _counter("resources_accepted", "Resources of accepted jobs.", "job_type")
 OUTBOX_FINISHED = _counter("outbox_finished", "Interrupted submits that the sweep finished.")
-OUTBOX_LENGTH = _gauge("outbox_length", "Accepted jobs whose tasks are not yet published.")
+OUTBOX_LENGTH = _gauge("outbox_length", "Accepted jobs whose work is not yet published.")
 SUBMIT_SECONDS = _histogram("submit_seconds", "A submit from its first byte to the answer.")
 
 # Workers.

@@ -19,7 +19,8 @@ from ingest_svc.bootstrap import build
 from kernel import keys, scripts
 from kernel.config import TASKS
 from kernel.ids import uuid7
-from kernel.ledger.task_queue import NewTask, TaskQueue
+from kernel.ledger import Ledger
+from kernel.ledger.task_queue import NewTask
 from kernel.resources import Resources
 from tests.ingest.harness import Client, Refusal
 
@@ -109,7 +110,7 @@ class TaskClient:
 
     async def outbox(self) -> int:
         """How many jobs are admitted but not queued."""
-        return await TaskQueue(self.resources.redis, self.config).outbox_length()
+        return await Ledger(self.resources.redis, self.config).outbox_length()
 
     async def foreign(self, **fields: str | bytes) -> str:
         """A job as another gateway writes it, with the fields of seed 004 and no other."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -10,7 +10,10 @@ from lane_rig import settings
 
 from fetchbox.config.v1.config_pb2 import Config
 from kernel import ids, keys, scripts
+from kernel.clock import Clock, SystemClock
+from kernel.config import TASKS
 from kernel.ledger import Ledger
+from kernel.ledger.leftovers import Leftovers
 from kernel.ledger.task_queue import NewTask, TaskQueue
 from kernel.redis import RedisClients
 
@@ -27,22 +30,25 @@ def new_task(task: str = "chat", payload: bytes = b'{"a":1}', **more: Any) -> Ne
 class QueueRig:
     """Everything that a test of the queue touches."""
 
-    def __init__(self, config: Config, clients: RedisClients, queue: TaskQueue) -> None:
+    def __init__(self, config: Config, clients: RedisClients, clock: Clock) -> None:
         self.config = config
         self.clients = clients
         self.redis = clients.commands
-        self.queue = queue
+        self.announced: list[tuple[list[str], int]] = []
+        """Jobs that were announced together, and how many entries there were then."""
+        self.leftovers = Leftovers(clients, clock, self._announce)
+        self.queue = TaskQueue(clients, config, self.leftovers)
         self.ledger = Ledger(clients, config)
 
     @classmethod
     @asynccontextmanager
-    async def on(cls, config: Config) -> AsyncIterator[QueueRig]:
+    async def on(cls, config: Config, clock: Clock | None = None) -> AsyncIterator[QueueRig]:
         clients = await RedisClients.open(config.redis)
         await clients.call(scripts.PROVISION, [keys.QUEUE], [keys.GROUP_WORKERS])
-        queue = TaskQueue(clients, config)
-        await queue.start()
-        yield cls(config, clients, queue)
-        await queue.stop()
+        made = cls(config, clients, clock or SystemClock())
+        await made.queue.start()
+        yield made
+        await made.queue.stop()
         await clients.close()
 
     async def admit(self, new: NewTask, limit: int = 200, task_limit: int = 0) -> int:
@@ -85,6 +91,15 @@ class QueueRig:
         """What another's worker does to a record at its job's end."""
         await self.redis.hset(keys.job(job_id), "status", status)
 
+    async def open(self) -> dict[str, int]:
+        """How many entries of ours count as open, by task; tasks without any are left out."""
+        found = await self.redis.hmget(keys.open_tasks(), TASKS)
+        return {task: int(count) for task, count in zip(TASKS, found, strict=True) if count is not None}
+
+    async def outbox(self) -> int:
+        """How many jobs are admitted but not yet queued."""
+        return int(await self.redis.zcard(keys.outbox(keys.QUEUE)))
+
     async def entries(self) -> list[tuple[str, dict[str, str]]]:
         """All entries of the queue, oldest first."""
         rows = await self.redis.xrange(keys.QUEUE)
@@ -106,11 +121,14 @@ class QueueRig:
                 found[values["task"]] = found.get(values["task"], 0) + 1
         return found
 
+    async def _announce(self, job_ids: Sequence[str]) -> None:
+        self.announced.append((list(job_ids), len(await self.entries())))
+
 
 @asynccontextmanager
-async def queue_rig(addr: str, limit: int = 200, **limits: int) -> AsyncIterator[QueueRig]:
+async def queue_rig(addr: str, limit: int = 200, clock: Clock | None = None, **limits: int) -> AsyncIterator[QueueRig]:
     """A rig whose tasks are all configured; `limits` are those of single tasks."""
-    async with QueueRig.on(queue_config(addr, limit, **limits)) as made:
+    async with QueueRig.on(queue_config(addr, limit, **limits), clock) as made:
         yield made
 
 

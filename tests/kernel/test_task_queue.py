@@ -11,6 +11,7 @@ from queue_rig import FIELDS, QueueRig, new_task, queue_config, queue_rig
 from cli.embedded.valkey import Valkey
 from fetchbox.errors.v1 import errors_pb2
 from kernel import ids, keys, scripts
+from kernel.clock import SystemClock
 from kernel.errors import FetchboxError
 from kernel.ledger.task_queue import Keep, NewTask, Swept, TaskQueue
 
@@ -21,6 +22,15 @@ TRACE = "00-" + "ab" * 16 + "-" + "cd" * 8 + "-01"
 async def box(redis_server: str) -> AsyncIterator[QueueRig]:
     async with queue_rig(redis_server) as opened:
         yield opened
+
+
+class _HandClock(SystemClock):
+    """Its time goes on by hand."""
+
+    now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
 
 
 async def _refusal(box: QueueRig, new: NewTask) -> FetchboxError:
@@ -109,9 +119,9 @@ async def test_many_creations_share_few_pipelines(box: QueueRig) -> None:
     await asyncio.gather(*map(box.queue.create, jobs))
     assert await calls() - before < 150 + 40  # each record is a call of its own; the rest is shared
     assert set(await box.queued()) >= {job.job_id for job in jobs}
-    assert await box.queue.open() == await box.counted() == {"chat": 151}
-    assert await box.queue.length() == 151
-    assert await box.queue.outbox_length() == 0
+    assert await box.open() == await box.counted() == {"chat": 151}
+    assert len(await box.queued()) == 151
+    assert await box.outbox() == 0
 
 
 async def test_large_payloads_do_not_share_one_pipeline_without_end(redis_server: str) -> None:
@@ -133,7 +143,7 @@ async def test_a_full_backlog_refuses_and_keeps_nothing(redis_server: str) -> No
         assert all("tasks.max_backlog" in error.message for error in errors)
         assert all(error.retry_after is not None and error.retry_after >= 1 for error in errors)
         assert len(await box.queued()) == 5
-        assert await box.queue.outbox_length() == 0
+        assert await box.outbox() == 0
         for job_id in refused:
             assert not await box.redis.exists(keys.job(job_id), keys.job_events(job_id))
             assert await box.redis.zscore(keys.job_index(), job_id) is None
@@ -154,7 +164,7 @@ async def test_a_task_has_its_own_limit(redis_server: str) -> None:
     async with queue_rig(redis_server, chat=2, plan=1) as box:
         jobs = [new_task("chat") for _ in range(5)] + [new_task("plan") for _ in range(3)] + [new_task("tool")] * 1
         done = await asyncio.gather(*map(box.queue.create, jobs), return_exceptions=True)
-        assert await box.queue.open() == {"chat": 2, "plan": 1, "tool": 1}
+        assert await box.open() == {"chat": 2, "plan": 1, "tool": 1}
         messages = [str(error) for error in done if isinstance(error, FetchboxError)]
         assert sum("tasks.chat.max_backlog" in message for message in messages) == 3
         assert sum("tasks.plan.max_backlog" in message for message in messages) == 2
@@ -189,16 +199,16 @@ async def test_who_was_admitted_is_admitted_again(redis_server: str) -> None:
         assert await box.admit(new_task(), 1) == 1
         await box.queue.create(new)
         assert await box.queued() == [new.job_id]
-        assert await box.queue.outbox_length() == 0
+        assert await box.outbox() == 0
 
 
 async def test_an_empty_queue_heals_a_wrong_count(redis_server: str) -> None:
     async with queue_rig(redis_server, chat=1) as box:
         await box.queue.create(new_task())
         await box.redis.xtrim(keys.QUEUE, maxlen=0, approximate=False)
-        assert await box.queue.open() == {"chat": 1}
+        assert await box.open() == {"chat": 1}
         await box.queue.create(new_task())
-        assert await box.queue.open() == {"chat": 1}
+        assert await box.open() == {"chat": 1}
 
 
 STEPS = ("admit", "accept", "publish")
@@ -218,8 +228,8 @@ async def test_the_sweep_ends_what_a_dead_creator_left(box: QueueRig, last: str)
     expected = {"admit": (Swept(0, 1), 0), "accept": (Swept(1, 0), 1), "publish": (Swept(0, 0), 1)}[last]
     assert (await box.queue.sweep(0), len(await box.entries())) == expected
     assert await box.queue.sweep(0) == Swept(0, 0)
-    assert await box.queue.outbox_length() == 0
-    assert await box.queue.open() == await box.counted()
+    assert await box.outbox() == 0
+    assert await box.open() == await box.counted()
     if last == "accept":
         ((_, values),) = await box.entries()
         assert (values["job_id"], values["task"], values["payload"]) == (new.job_id, new.task, new.payload.decode())
@@ -238,8 +248,8 @@ async def test_a_repetition_finishes_what_a_dead_creator_left(box: QueueRig, las
         assert await box.queue.finish(new, record.created_ms) == record.created_ms
     assert await box.queued() == [new.job_id]
     assert len(await box.redis.xrange(keys.job_events(new.job_id))) == 1
-    assert await box.queue.open() == {"chat": 1}
-    assert await box.queue.outbox_length() == 0
+    assert await box.open() == {"chat": 1}
+    assert await box.outbox() == 0
 
 
 async def test_sweeps_and_creators_at_the_same_time_make_one_entry(box: QueueRig) -> None:
@@ -259,7 +269,7 @@ async def test_a_creator_that_was_taken_for_dead_begins_anew(box: QueueRig) -> N
     assert await box.queue.finish(new, await box.clients.now_ms()) > 0
     assert await box.queued() == [new.job_id]
     assert len(await box.redis.xrange(keys.job_events(new.job_id))) == 1
-    assert await box.queue.outbox_length() == 0
+    assert await box.outbox() == 0
 
 
 async def test_no_limit_stops_one_that_was_taken_for_dead_and_has_its_record(redis_server: str) -> None:
@@ -297,8 +307,8 @@ async def test_lost_connections_neither_lose_nor_double_a_job(box: QueueRig) -> 
     assert len(queued) == len(set(queued))
     assert set(queued) >= set(created)
     assert created
-    assert await box.queue.open() == await box.counted()
-    assert await box.queue.outbox_length() == 0
+    assert await box.open() == await box.counted()
+    assert await box.outbox() == 0
 
 
 async def test_an_outage_leaves_the_outcome_open_and_ends(tmp_path: Path) -> None:
@@ -351,7 +361,7 @@ async def test_a_full_memory_refuses_admissions_and_finishes_what_was_admitted(r
 
 
 @pytest.mark.req("R004-queue.03", "R004-worker.02")
-async def test_tidy_deletes_what_a_bare_worker_acknowledged_and_nothing_else(box: QueueRig) -> None:
+async def test_clearing_deletes_what_a_bare_worker_acknowledged_and_nothing_else(box: QueueRig) -> None:
     jobs = [new_task() for _ in range(4)]
     for new in jobs:
         await box.queue.create(new)
@@ -361,10 +371,10 @@ async def test_tidy_deletes_what_a_bare_worker_acknowledged_and_nothing_else(box
     await box.queue.create(last := new_task())
     await box.end(jobs[0].job_id)
     await box.redis.xack(keys.QUEUE, keys.GROUP_WORKERS, done)
-    assert await box.queue.tidy() == [jobs[0].job_id]
-    assert await box.queue.tidy() == []
+    assert await box.leftovers.clear() == [jobs[0].job_id]
+    assert await box.leftovers.clear() == []
     assert await box.queued() == [*(new.job_id for new in jobs[1:]), foreign, last.job_id]
-    assert await box.queue.open() == await box.counted() == {"chat": 4}
+    assert await box.open() == await box.counted() == {"chat": 4}
     assert held in {
         row["message_id"].decode()
         for row in await box.redis.xpending_range(keys.QUEUE, keys.GROUP_WORKERS, "-", "+", 9)
@@ -373,32 +383,25 @@ async def test_tidy_deletes_what_a_bare_worker_acknowledged_and_nothing_else(box
     for new in jobs[1:]:
         await box.end(new.job_id, "error")
     await box.redis.xack(keys.QUEUE, keys.GROUP_WORKERS, *all_others)
-    assert await box.queue.tidy() == [*(new.job_id for new in jobs[1:]), foreign]
+    assert await box.leftovers.clear() == [*(new.job_id for new in jobs[1:]), foreign]
     assert await box.queued() == [last.job_id]
 
 
-async def test_tidy_walks_a_long_queue_in_steps(box: QueueRig) -> None:
+async def test_clearing_walks_a_long_queue_in_steps(box: QueueRig) -> None:
     for _ in range(350):
         await box.add_foreign()
     entries = await box.deliver(350)
     await box.redis.xack(keys.QUEUE, keys.GROUP_WORKERS, *entries[::2])
-    assert len(await box.queue.tidy()) == 175
+    assert len(await box.leftovers.clear()) == 175
     assert [entry for entry, _ in await box.entries()] == entries[1::2]
 
 
-async def test_tidy_tells_of_a_job_before_its_entry_is_gone(box: QueueRig) -> None:
-    told: list[tuple[list[str], int]] = []
-
-    async def announce(job_ids: object) -> None:
-        assert isinstance(job_ids, list)
-        told.append((job_ids, len(await box.entries())))
-
-    queue = TaskQueue(box.clients, box.config, announce=announce)
+async def test_clearing_tells_of_a_job_before_its_entry_is_gone(box: QueueRig) -> None:
     await box.queue.create(new := new_task())
     await box.end(new.job_id)
     await box.redis.xack(keys.QUEUE, keys.GROUP_WORKERS, *await box.deliver())
-    await queue.tidy()
-    assert told == [([new.job_id], 1)]
+    await box.leftovers.clear()
+    assert box.announced == [([new.job_id], 1)]
     assert await box.entries() == []
 
 
@@ -406,24 +409,25 @@ async def test_what_was_never_acknowledged_is_given_back(box: QueueRig) -> None:
     await box.queue.create(new := new_task())
     (entry,) = await box.deliver(consumer="doomed")
     await box.redis.xgroup_delconsumer(keys.QUEUE, keys.GROUP_WORKERS, "doomed")
-    assert await box.queue.tidy() == []
+    assert await box.leftovers.clear() == []
     (pending,) = await box.redis.xpending_range(keys.QUEUE, keys.GROUP_WORKERS, "-", "+", 9)
     assert (pending["message_id"].decode(), pending["consumer"]) == (entry, b"_returned")
     assert await box.queued() == [new.job_id]
-    assert await box.queue.open() == {"chat": 1}
+    assert await box.open() == {"chat": 1}
 
 
-async def test_tidy_without_stream_or_group(redis_server: str) -> None:
+async def test_clearing_without_stream_or_group(redis_server: str) -> None:
     async with queue_rig(redis_server) as box:
         await box.redis.delete(keys.QUEUE)
-        assert await box.queue.tidy() == []
+        assert await box.leftovers.clear() == []
         await box.add_foreign()
-        assert await box.queue.tidy() == []
+        assert await box.leftovers.clear() == []
         assert len(await box.entries()) == 1
 
 
-async def test_a_refusal_tidies_and_tries_once_more(redis_server: str) -> None:
-    async with queue_rig(redis_server, limit=3) as box:
+async def test_a_refusal_looks_for_leftovers_first_and_at_most_once_a_second(redis_server: str) -> None:
+    clock = _HandClock()
+    async with queue_rig(redis_server, limit=3, clock=clock) as box:
         for _ in range(3):
             await box.add_foreign()
         await box.redis.xack(keys.QUEUE, keys.GROUP_WORKERS, *await box.deliver(3))
@@ -433,8 +437,9 @@ async def test_a_refusal_tidies_and_tries_once_more(redis_server: str) -> None:
         entry = (await box.deliver())[0]
         await box.end((await box.queued())[0])
         await box.redis.xack(keys.QUEUE, keys.GROUP_WORKERS, entry)
-        # Within the same second nothing is looked for.
         assert (await _refusal(box, new_task())).reason == errors_pb2.REASON_RATE_LIMITED
+        clock.now = 1.0
+        await box.queue.create(new_task())
 
 
 async def test_every_step_touches_one_cluster_slot() -> None:

@@ -8,8 +8,11 @@ from task_hand import PAYLOAD
 from fetchbox.jobs.jobs_pb2 import JobState
 from fetchbox.operator.v1 import operator_service_pb2 as pb
 from kernel import keys
+from kernel.announcements import Announcer
+from kernel.clock import SystemClock
 from kernel.ids import uuid7
 from kernel.ledger import Ledger
+from kernel.ledger.leftovers import Leftovers
 from kernel.log.backlog import Backlogs
 from kernel.log.housekeeping import StreamKeeper
 from kernel.telemetry import metrics
@@ -124,6 +127,12 @@ async def end_as_seed_004(tasks, job_id: str, entry: str) -> None:
     await tasks.redis.xack(keys.QUEUE, keys.GROUP_WORKERS, entry)
 
 
+def tidier_of(tasks, config) -> Tidier:
+    announcer = Announcer(Ledger(tasks.clients, config), tasks.topics.status)
+    leftovers = Leftovers(tasks.clients, SystemClock(), announcer.announce_all)
+    return Tidier(Backlogs(tasks.clients, config), leftovers)
+
+
 @pytest.mark.req("R004-worker.02", "R004-queue.03")
 async def test_what_bare_workers_acknowledged_leaves_the_queue_and_is_told(service, hand, tasks):
     """queue_faults row 30: XACK does not delete, and the stream would grow for ever."""
@@ -140,7 +149,7 @@ async def test_what_bare_workers_acknowledged_leaves_the_queue_and_is_told(servi
 
 
 async def test_100_entries_of_bare_workers_are_gone_after_one_look_and_nothing_else(tasks, config):
-    tidier = Tidier(Backlogs(tasks.clients, config), tasks.queue)
+    tidier = tidier_of(tasks, config)
     assert await tidier.run() == 0
     ids = [await tasks.job() for _ in range(120)]
     entries = await read(tasks, count=110)
@@ -164,7 +173,7 @@ async def test_without_bare_workers_no_entry_is_looked_at(tasks, config):
     await tasks.settle(entry, task, token)
     assert (await Backlogs(tasks.clients, config).queue()).settled == 0
     before = await tasks.redis.info("commandstats")
-    tidier = Tidier(Backlogs(tasks.clients, config), tasks.queue)
+    tidier = tidier_of(tasks, config)
     assert await tidier.run() == 0
     after = await tasks.redis.info("commandstats")
     calls = {name: after[name]["calls"] - before.get(name, {"calls": 0})["calls"] for name in after}
@@ -175,6 +184,6 @@ async def test_a_job_of_a_bare_worker_keeps_its_record(tasks, config, resources)
     job_id = await tasks.job()
     (entry,) = await read(tasks)
     await end_as_seed_004(tasks, job_id, entry)
-    assert await Tidier(Backlogs(tasks.clients, config), tasks.queue).run() == 1
+    assert await tidier_of(tasks, config).run() == 1
     record = await Ledger(resources.redis, config).get(job_id)
     assert (record.status, record.task) == ("done", "chat")

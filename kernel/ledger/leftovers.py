@@ -1,0 +1,112 @@
+"""What workers that know only seed 004 leave on the queue: they acknowledge entries, and delete none."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+from kernel import keys, scripts
+from kernel.clock import Clock
+from kernel.errors import FetchboxError
+from kernel.ledger.base import TERMINAL
+from kernel.redis import RedisClients
+from kernel.tasks import ended
+from kernel.telemetry.logs import get_logger
+
+_log = get_logger(__name__)
+_STEP = 100
+"""Entries that one script looks at; each of them may hold 200 KB."""
+_PAUSE = 1.0
+"""The least time between two looks for room, in seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Left:
+    """An entry that was read and is with nobody."""
+
+    id: str
+    job_id: str
+    counted: str
+    """The task under which it is counted as open; empty for another's entry."""
+
+
+class Leftovers:
+    """Clears the queue of them. Every method raises `UNAVAILABLE` where Redis does not answer, unless it says else.
+
+    `announce` is told of jobs whose entries are about to be deleted, so that their status is published.
+    """
+
+    def __init__(
+        self, clients: RedisClients, clock: Clock, announce: Callable[[Sequence[str]], Awaitable[None]]
+    ) -> None:
+        self._clients = clients
+        self._clock = clock
+        self._announce = announce
+        self._looking: asyncio.Task[list[str]] | None = None
+        self._looked_at = -_PAUSE
+
+    async def clear(self) -> list[str]:
+        """Deletes entries that were read and are with nobody; the ids of their jobs.
+
+        An entry whose job has not ended was never acknowledged by whoever keeps the contract (seed 004, Consumer group
+        usage): its consumer was deleted, and it is given back to be run.
+        """
+        after, cleared = "-", list[str]()
+        while after:
+            following, *found = await self._clients.call(
+                scripts.TASK_TIDY, [keys.QUEUE], [keys.GROUP_WORKERS, after, _STEP]
+            )
+            cleared += await self._settle(
+                [_Left(*map(bytes.decode, found[i : i + 3])) for i in range(0, len(found), 3)]
+            )
+            after = following.decode()
+        return cleared
+
+    async def made_room(self) -> bool:
+        """Whether a look at the queue, at most one a second and one for all who ask, has cleared anything.
+
+        False where Redis does not answer.
+        """
+        if self._looking is None:
+            now = self._clock.monotonic()
+            if now - self._looked_at < _PAUSE:
+                return False
+            self._looked_at = now
+            self._looking = asyncio.create_task(self.clear(), name="queue-leftovers")
+        looking = self._looking
+        try:
+            return bool(await asyncio.shield(looking))
+        except FetchboxError:
+            return False
+        finally:
+            if looking.done() and self._looking is looking:
+                self._looking = None
+
+    async def stop(self) -> None:
+        """Ends a look that is under way. Safe twice."""
+        await ended(self._looking)
+
+    async def _settle(self, left: Sequence[_Left]) -> list[str]:
+        """Deletes the entries of ended jobs, whose ids it returns, and gives the others back."""
+        over: list[_Left] = []
+        lost: list[_Left] = []
+        async with self._clients.commands.pipeline(transaction=False) as batch:
+            for entry in left:
+                batch.hget(keys.job(entry.job_id), "status")
+            for entry, status in zip(left, await batch.execute(), strict=True):
+                (over if status is None or status.decode() in TERMINAL else lost).append(entry)
+        if lost:
+            _log.warn("queue_entries_returned", count=len(lost))
+            await self._clients.call(
+                scripts.TASK_RETURN, [keys.QUEUE], [keys.GROUP_WORKERS, *(entry.id for entry in lost)]
+            )
+        job_ids = [entry.job_id for entry in over if entry.job_id]
+        if over:
+            await self._announce(job_ids)
+            await self._clients.call(
+                scripts.TASK_ACKNOWLEDGE,
+                [keys.QUEUE, keys.redo(keys.QUEUE), keys.delayed(keys.QUEUE), keys.open_tasks()],
+                [keys.GROUP_WORKERS, *(part for entry in over for part in (entry.id, entry.counted))],
+            )
+        return job_ids
