@@ -12,6 +12,7 @@ from google.protobuf.message import DecodeError
 from fetchbox.jobs.jobs_pb2 import DownloadTask, QueuedTask
 from kernel import keys
 from kernel.ids import is_key_safe
+from kernel.lanes.types import Claim
 
 _DELIVERIES = (1 << 20) - 1
 _UNDECODABLE = "VALIDATION_UNDECODABLE"
@@ -87,6 +88,36 @@ class Entry:
         if replay is not None and replay.isdigit() and len(replay) <= _LONGEST_REPLAY:
             self.work.replay = int(replay)
         return ""
+
+
+def download(entry: Entry) -> DownloadTask:
+    """The resource of an entry that was decoded as one."""
+    assert isinstance(entry.work, DownloadTask)  # noqa: S101 - only decoded entries are started
+    return entry.work
+
+
+def queued_task(entry: Entry) -> QueuedTask:
+    """The task of an entry that was decoded as one of seed 004."""
+    assert isinstance(entry.work, QueuedTask)  # noqa: S101 - only decoded entries are started
+    return entry.work
+
+
+def claimed(entry: Entry, granted: int, epoch: int) -> Claim:
+    """The claim of a decoded entry that may run, under the token that was granted."""
+    assert entry.work is not None  # noqa: S101 - only decoded entries are started
+    return Claim(
+        entry.partition,
+        entry.id,
+        entry.payload,
+        entry.work,
+        granted,
+        entry.attempts,
+        entry.crashes,
+        entry.traceparent,
+        epoch,
+        entry.solo,
+        entry.ledgered,
+    )
 
 
 def token(entry: Entry) -> int:

@@ -26,6 +26,8 @@ from kernel.redis import RedisClients
 FENCED = "fenced"
 """The outcome of a claim that a later attempt has overtaken."""
 _PENDING = 1000
+_TTL_DIGITS = 7
+"""What others wrote may be no number of seconds: the scripts take as many digits."""
 _FIRST_TOKEN = b"1"
 """The fence of a first attempt, which the record does not write down."""
 
@@ -48,7 +50,6 @@ class RemoteLeases:
     def __init__(self, clients: RedisClients, config: config_pb2.Config) -> None:
         self.ttl_ms = millis(config.worker.heartbeat_ttl)
         self._clients = clients
-        self._default_ttl = config.tasks.job_ttl_s
         self._queue = config.streams.tasks.partitions
         """The place of the queue among the lanes."""
         self._lanes = [*(keys.stream(keys.TASKS, p) for p in range(self._queue)), keys.QUEUE]
@@ -184,10 +185,11 @@ class RemoteLeases:
         return bool(await self._clients.commands.xpending_range(lane, keys.GROUP_WORKERS, "-", "+", 1, consumer))
 
     async def _fill(self, task: QueuedTask) -> None:
-        """What the record of a task says beside its entry."""
+        """What the record of a task says beside its entry, for the publications."""
         tenant, trace_id, ttl_s = await self._record(task.job_id, "tenant", "trace_id", "ttl_s")
         task.tenant, task.trace_id = (tenant or b"").decode(), (trace_id or b"").decode()
-        task.ttl_s = int(ttl_s) if ttl_s and ttl_s.isdigit() and int(ttl_s) > 0 else self._default_ttl
+        if ttl_s is not None and ttl_s.isdigit() and len(ttl_s) <= _TTL_DIGITS:
+            task.ttl_s = int(ttl_s)
 
     async def _record(self, job_id: str, *fields: str) -> list[bytes | None]:
         found: list[bytes | None] = await self._clients.commands.execute_command("HMGET", keys.job(job_id), *fields)

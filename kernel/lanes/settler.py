@@ -13,7 +13,6 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from fetchbox.jobs.jobs_pb2 import QueuedTask
 from kernel import scripts
 from kernel.clock import Clock
 from kernel.lanes.calls import JobCall
@@ -47,7 +46,10 @@ class Settler:
         valid: Callable[[Claim], bool],
         ttl_s: int,
     ) -> None:
-        """`partition` tells a lane's place; `ttl_s` is the life of an ended task job whose record names none."""
+        """`partition` tells a lane's place; `valid`, whether a claim is still of this life of the lease.
+
+        `ttl_s` is the life of an ended task job whose record names none.
+        """
         self._link = link
         self._partition = partition
         self._outcomes = outcomes
@@ -204,8 +206,7 @@ class Settler:
         else:
             value = verdict.error
             data = verdict.detail if verdict.kind == "r" else verdict.error
-        ttl_s = claim.work.ttl_s if isinstance(claim.work, QueuedTask) else self._ttl_s
-        args = (claim.token, "worker.settle", verdict.kind, value, data, ttl_s or self._ttl_s)
+        args = (claim.token, "worker.settle", verdict.kind, value, data, self._ttl_s)
         return self._task_call.pack(claim.job_id, args)
 
     def _check(self, replies: list[Any]) -> None:

@@ -13,11 +13,11 @@ from typing import Any
 import orjson
 
 from fetchbox.config.v1 import config_pb2
-from fetchbox.jobs.jobs_pb2 import DeadLetterTask, DownloadTask, QueuedTask
+from fetchbox.jobs.jobs_pb2 import DeadLetterTask, DownloadTask
 from kernel import keys, scripts
 from kernel.config import millis
 from kernel.lanes.calls import JobCall
-from kernel.lanes.entry import Entry, token
+from kernel.lanes.entry import Entry, claimed, download, queued_task, token
 from kernel.lanes.item import Item
 from kernel.lanes.link import Link, command, is_error
 from kernel.lanes.outcomes import Outcomes
@@ -72,19 +72,8 @@ class Starter:
 
         `routed`: they were put aside for a worker elsewhere, and it is here.
         """
-        jobs: dict[str, list[Entry]] = {}
-        tasks: list[Entry] = []
-        away: list[Entry] = []
         flush, made = Flush(), Flush()
-        for entry in entries:
-            fault = entry.decode()
-            if fault:
-                self._bury(flush, entry, fault, "the entry is no task that can be run")
-            elif isinstance(entry.work, DownloadTask):
-                jobs.setdefault(entry.work.job_id, []).append(entry)
-            elif entry.work is not None:
-                (tasks if routed or self._is_here(entry) else away).append(entry)
-        groups = list(jobs.values())
+        groups, tasks, away = self._sorted(flush, entries, routed=routed)
         commands = [self._command(group) for group in groups]
         commands += [self._tasks.command(entry) for entry in tasks]
         commands += self._route(away)
@@ -102,18 +91,36 @@ class Starter:
             await self._link.run(made.commands())
         return claims
 
+    def _sorted(
+        self, flush: Flush, entries: Sequence[Entry], *, routed: bool
+    ) -> tuple[list[list[Entry]], list[Entry], list[Entry]]:
+        """Resources by job, tasks of seed 004 to start, and those to put aside. What cannot be read is buried."""
+        jobs: dict[str, list[Entry]] = {}
+        tasks: list[Entry] = []
+        away: list[Entry] = []
+        for entry in entries:
+            fault = entry.decode()
+            if fault:
+                self._bury(flush, entry, fault, "the entry is no task that can be run")
+            elif isinstance(entry.work, DownloadTask):
+                jobs.setdefault(entry.work.job_id, []).append(entry)
+            else:
+                (tasks if routed or self._is_here(entry) else away).append(entry)
+        return list(jobs.values()), tasks, away
+
     def _route(self, entries: Sequence[Entry]) -> list[Command]:
         """Puts tasks aside that only workers elsewhere run, or only workers that have slots."""
         if not entries:
             return []
-        args = [part for entry in entries for part in (entry.id, self._place(_queued(entry).task))]
+        args = [part for entry in entries for part in (entry.id, self._aside(queued_task(entry).task))]
         return [command(scripts.ROUTE, [keys.QUEUE], [keys.GROUP_WORKERS, self._worker, *args])]
 
     def _is_here(self, entry: Entry) -> bool:
         """Whether a task is not to be put aside; one that must not run again is settled by whoever reads it."""
-        return entry.crashes >= self._crash_limit or (self._slots and _queued(entry).task not in self._remote)
+        return entry.crashes >= self._crash_limit or (self._slots and queued_task(entry).task not in self._remote)
 
-    def _place(self, task: str) -> str:
+    def _aside(self, task: str) -> str:
+        """Under which consumer a task is put aside."""
         return keys.routed(task) if task in self._remote else keys.SLOTS
 
     def _task_started(self, flush: Flush, made: Flush, entry: Entry, reply: Any, epoch: int) -> list[Claim]:
@@ -133,7 +140,7 @@ class Starter:
     def _command(self, group: Sequence[Entry]) -> Command:
         args: list[Any] = [b""]
         for entry in group:
-            task = _task(entry)
+            task = download(entry)
             args += (task.resource_index, task.resource_id, token(entry))
             if not entry.ledgered:
                 args[0] = _record(group)
@@ -152,32 +159,18 @@ class Starter:
         settled: list[tuple[Entry, Any]] = []
         for entry, verdict in zip(group, verdicts, strict=True):
             if isinstance(verdict, int) and verdict > 0:
-                claim = self._claim(entry, verdict, epoch)
+                claim = claimed(entry, verdict, epoch)
                 if not self._doomed(entry, claim, now_ms):
                     claims.append(claim)
             else:
                 settled.append((entry, verdict))
         if about is not None:
-            job = Snapshot.of(_task(group[0]), about, self._publisher.bucket)
+            job = Snapshot.of(download(group[0]), about, self._publisher.bucket)
             if settled:
                 self._outcomes.repeated(flush, job, settled)
             if claims and job.direct:
                 self._publisher.index(made, job)
         return claims
-
-    def _claim(self, entry: Entry, granted: int, epoch: int) -> Claim:
-        return Claim(
-            entry.partition,
-            entry.id,
-            entry.payload,
-            _task(entry),
-            granted,
-            entry.attempts,
-            entry.crashes,
-            entry.traceparent,
-            epoch,
-            entry.solo,
-        )
 
     def _doomed(self, entry: Entry, claim: Claim, now_ms: int) -> bool:
         """Settles what must not run (again) as failed. The queue has no retention that a task could outlive."""
@@ -215,7 +208,7 @@ class Starter:
 
 def _record(group: Sequence[Entry]) -> bytes:
     """What a record is made of where ingest has made none; empty for a replay, which needs one that is there."""
-    tasks = [_task(entry) for entry in group]
+    tasks = [download(entry) for entry in group]
     if all(task.replay for task in tasks):
         return b""
     first = tasks[0]
@@ -228,13 +221,3 @@ def _record(group: Sequence[Entry]) -> bytes:
             "trace_id": first.trace_id,
         }
     )
-
-
-def _task(entry: Entry) -> DownloadTask:
-    assert isinstance(entry.work, DownloadTask)  # noqa: S101 - only decoded entries are started
-    return entry.work
-
-
-def _queued(entry: Entry) -> QueuedTask:
-    assert isinstance(entry.work, QueuedTask)  # noqa: S101 - only decoded entries are started
-    return entry.work

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from fetchbox.config.v1 import config_pb2
-from fetchbox.jobs.jobs_pb2 import QueuedTask
 from kernel import keys, scripts
 from kernel.lanes.calls import JobCall
-from kernel.lanes.entry import Entry, token
+from kernel.lanes.entry import Entry, claimed, queued_task, token
 from kernel.lanes.publications import Flush
 from kernel.lanes.task_outcomes import TaskOutcomes
 from kernel.lanes.types import Claim
@@ -26,7 +25,7 @@ class TaskStarter:
 
     def command(self, entry: Entry) -> Command:
         """The call of `task_start`."""
-        task = _task(entry)
+        task = queued_task(entry)
         again, entry.tried = entry.tried, True
         attempt = 0 if entry.crashes >= self._crash_limit else entry.attempts + 1
         args = (entry.deliveries, token(entry), attempt, int(again))
@@ -34,7 +33,7 @@ class TaskStarter:
 
     def started(self, flush: Flush, made: Flush, entry: Entry, reply: Any, epoch: int) -> Claim | None:
         """The claim; None where the job has ended. What another's gateway made is entered in the indexes by `made`."""
-        task = _task(entry)
+        task = queued_task(entry)
         granted, now, created, ttl, tenant, trace_id, revision, *rest = reply
         task.tenant, task.trace_id = tenant.decode(), trace_id.decode()
         task.ttl_s = ttl if ttl > 0 else self._default_ttl
@@ -46,26 +45,9 @@ class TaskStarter:
         if not entry.ledgered:
             made.indexed += (created or now, task.job_id)
             made.expiring += (now + task.ttl_s * 1000, task.job_id)
-        return Claim(
-            entry.partition,
-            entry.id,
-            entry.payload,
-            task,
-            granted,
-            entry.attempts,
-            entry.crashes,
-            entry.traceparent,
-            epoch,
-            entry.solo,
-            entry.ledgered,
-        )
+        return claimed(entry, granted, epoch)
 
 
 def task_keys(job_id: str) -> list[str]:
     """The keys of the scripts that move a task job."""
     return [keys.job(job_id), keys.job_events(job_id)]
-
-
-def _task(entry: Entry) -> QueuedTask:
-    assert isinstance(entry.work, QueuedTask)  # noqa: S101 - only decoded entries are started
-    return entry.work
