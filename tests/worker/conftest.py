@@ -215,6 +215,16 @@ def duty(service: Service, name: str) -> Any:
     return next(part for part in service.duties if part.name == name)
 
 
+async def unread(service: Service) -> None:
+    """Waits until a claim that was under way when its slots were paused has ended: nothing more is read for them."""
+    lane = duty(service, "runner")._lane
+
+    async def met() -> bool:
+        return not lane._claiming.locked() and (lane._reader._reading is None or lane._reader._reading.done())
+
+    await eventually(met, 20, lambda: "it still reads")
+
+
 @pytest.fixture
 async def tasks(worker_config: Config, resources: Resources) -> AsyncIterator["Tasks"]:
     """Jobs of tasks; `chat` is done by the handler `Scripted` of these tests unless a test says otherwise."""
