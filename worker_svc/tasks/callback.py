@@ -22,9 +22,9 @@ import json
 from typing import Any, Final
 from urllib.parse import quote
 
-from kernel.handlers import TaskHandler, TaskRun, TaskSettings
-from worker_svc.tasks.documents import parsed_result, wire_limit
-from worker_svc.tasks.endpoint import Answer, Endpoint
+from kernel.handlers import TaskRun
+from worker_svc.tasks.documents import parsed_result
+from worker_svc.tasks.endpoint import Answer, EndpointHandler
 from worker_svc.tasks.failures import connection, protocol, too_large
 from worker_svc.tasks.lines import TooLongError
 from worker_svc.tasks.messages import Messages, reader_of
@@ -34,21 +34,8 @@ _JSON: Final = "application/json"
 _ACCEPT: Final = f"{_JSON}, application/x-ndjson, text/event-stream"
 
 
-class CallbackHandler(TaskHandler):
+class CallbackHandler(EndpointHandler):
     """Runs `tool` and `rag`, and any task that is configured so."""
-
-    def __init__(self, settings: TaskSettings) -> None:
-        super().__init__(settings)
-        self._endpoint = Endpoint(settings)
-        self._wire_limit = wire_limit(settings.max_result_bytes)
-
-    async def start(self) -> None:
-        """Makes the pool of connections."""
-        await self._endpoint.start()
-
-    async def close(self) -> None:
-        """Closes them."""
-        await self._endpoint.close()
 
     async def run(self, payload: dict[str, Any], run: TaskRun) -> Any:
         """One request. TaskError `HANDLER_…` by what the endpoint did, or the failure that it told."""

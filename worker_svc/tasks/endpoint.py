@@ -15,9 +15,10 @@ import aiohttp
 from yarl import URL
 
 from kernel.clock import SystemClock
-from kernel.handlers import TaskError, TaskSettings
+from kernel.handlers import TaskError, TaskHandler, TaskSettings
 from worker_svc.fetch.faults import was_reset
 from worker_svc.fetch.wire import WireConnector, WireResponse
+from worker_svc.tasks.documents import wire_limit
 from worker_svc.tasks.failures import TRANSPORT_ERRORS, connection, too_large, transport
 from worker_svc.tasks.refusal import Words, by_status, wait_asked
 
@@ -133,6 +134,24 @@ class Endpoint:
     async def _refused(self, response: WireResponse) -> TaskError:
         wait = wait_asked(response.headers, SystemClock().now_ms() / 1000, self._longest_wait)
         return by_status(response.status, await _beginning(response), wait, self.words)
+
+
+class EndpointHandler(TaskHandler):
+    """A handler that asks one endpoint."""
+
+    def __init__(self, settings: TaskSettings, path: str = "") -> None:
+        """As `Endpoint`."""
+        super().__init__(settings)
+        self._endpoint = Endpoint(settings, path)
+        self._wire_limit = wire_limit(settings.max_result_bytes)
+
+    async def start(self) -> None:
+        """Makes the pool of connections."""
+        await self._endpoint.start()
+
+    async def close(self) -> None:
+        """Closes them."""
+        await self._endpoint.close()
 
 
 async def _beginning(response: WireResponse) -> bytes:

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from kernel.handlers import TaskError, TaskHandler, TaskRun, TaskSettings
+from kernel.handlers import TaskError, TaskRun, TaskSettings
 from worker_svc.tasks.chat_request import chat_body
 from worker_svc.tasks.completion import Completion
-from worker_svc.tasks.documents import encoded, parsed, wire_limit
+from worker_svc.tasks.documents import encoded, parsed
 from worker_svc.tasks.embeddings import embeddings_body, embeddings_result
-from worker_svc.tasks.endpoint import Answer, Endpoint
+from worker_svc.tasks.endpoint import Answer, EndpointHandler
 from worker_svc.tasks.failures import connection, protocol, too_large
 from worker_svc.tasks.lines import TooLongError
 from worker_svc.tasks.refusal import within_stream
@@ -28,22 +28,12 @@ _TAIL_SECONDS: Final = 5.0
 """How long to wait, after the finish reason, for the usage and the end: neither is needed."""
 
 
-class OpenAiHandler(TaskHandler):
+class OpenAiHandler(EndpointHandler):
     """Runs `chat`, `plan`, `code` and `embed`; `tool` and `rag` too where they are configured so."""
 
     def __init__(self, settings: TaskSettings) -> None:
-        super().__init__(settings)
         self._embeds = settings.task == "embed"
-        self._endpoint = Endpoint(settings, "/embeddings" if self._embeds else "/chat/completions")
-        self._wire_limit = wire_limit(settings.max_result_bytes)
-
-    async def start(self) -> None:
-        """Makes the pool of connections."""
-        await self._endpoint.start()
-
-    async def close(self) -> None:
-        """Closes them."""
-        await self._endpoint.close()
+        super().__init__(settings, "/embeddings" if self._embeds else "/chat/completions")
 
     async def run(self, payload: dict[str, Any], run: TaskRun) -> Any:
         """One request. TaskError `HANDLER_…` by what the endpoint did, `VALIDATION_PAYLOAD` for a bad payload."""
