@@ -1,9 +1,6 @@
-"""The reader of event streams, against the standard's rules."""
+"""The reader of event streams against the rules of the standard; `tests/cases/transcoding_sse.json` holds its cases."""
 
 import itertools
-import json
-from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -13,7 +10,6 @@ from worker_svc.tasks.lines import Lines, TooLongError
 from worker_svc.tasks.sse import SseEvent, SseParser
 
 ROOMY = 1 << 20
-CASES = json.loads((Path(__file__).parent / "sse_cases.json").read_text())
 
 
 def read(*pieces: bytes, limit: int = ROOMY) -> list[SseEvent]:
@@ -25,15 +21,6 @@ def cut(data: bytes, places: list[int]) -> list[bytes]:
     """The data in pieces, some of them empty."""
     edges = [0, *sorted(place % (len(data) + 1) for place in places), len(data)]
     return [data[start:end] for start, end in itertools.pairwise(edges)]
-
-
-@pytest.mark.parametrize("case", CASES, ids=lambda case: str(case["id"]))
-def test_the_cases_of_the_standard(case: dict[str, Any]) -> None:
-    data = case["stream"].encode()
-    for pieces in ([data], [data[n : n + 1] for n in range(len(data))]):
-        for event, expected in zip(read(*pieces), case["events"], strict=True):
-            got = {"type": event.type, "data": event.data, "last_id": event.last_id}
-            assert {name: got[name] for name in expected} == expected
 
 
 LINE = st.one_of(
