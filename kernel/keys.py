@@ -124,6 +124,9 @@ def routed(task: str) -> str:
 SLOTS = "_for.slots"
 """The consumer of the queue under which tasks lie that were read by one who has no slots, for those who have."""
 
+DELAYED = "_delayed"
+"""The consumer of a lane under which entries lie whose next attempt is not due yet."""
+
 RETURNED = "_returned"
 """The consumer under which entries lie that were given back unrun."""
 

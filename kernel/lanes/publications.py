@@ -216,7 +216,7 @@ class Flush:
 def park(flush: Flush, item: Item, lane: str, consumer: str) -> None:
     """Puts the entry of an attempt that will be repeated aside until it is due, and counts the attempt."""
     claim, verdict = item.claim, item.verdict
-    holder = f"{consumer}.solo" if claim.solo else consumer
+    holder = keys.solo(consumer) if claim.solo else consumer
     flush.parked[lane] += (holder, claim.entry, verdict.delay_ms, verdict.attempts, claim.crashes)
     label = metrics.code(item.code)
     metrics.TASK_FAILURES.labels(code=label).inc()

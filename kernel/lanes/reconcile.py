@@ -14,7 +14,7 @@ _MOST = 1000
 
 async def stranded(link: Link, lanes: Sequence[str], worker: str) -> list[tuple[int, str]]:
     """Partition and entry of what has been pending under the worker for a second at least, 1000 a partition."""
-    asked = [(partition, lane, name) for partition, lane in enumerate(lanes) for name in (worker, f"{worker}.solo")]
+    asked = [(partition, lane, name) for partition, lane in enumerate(lanes) for name in (worker, keys.solo(worker))]
     replies = await link.run(
         [
             ("XPENDING", lane, keys.GROUP_WORKERS, "IDLE", _SETTLED_IDLE_MS, "-", "+", _MOST, name)

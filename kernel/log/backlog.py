@@ -21,7 +21,6 @@ _GROUPS = {
 }
 _ASIDE = "_"
 """What the names of consumers begin with that are nobody: entries wait under them."""
-_DELAYED = "_delayed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +80,7 @@ class Backlogs:
         summary = await self._clients.commands.xpending(keys.QUEUE, keys.GROUP_WORKERS)
         held = {_text(consumer["name"]): int(consumer["pending"]) for consumer in summary["consumers"]}
         aside = sum(count for name, count in held.items() if name.startswith(_ASIDE))
-        delayed = held.get(_DELAYED, 0)
+        delayed = held.get(keys.DELAYED, 0)
         return replace(
             whole, pending=sum(held.values()) - aside, waiting=whole.waiting + aside - delayed, delayed=delayed
         )
