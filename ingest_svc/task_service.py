@@ -25,7 +25,7 @@ from ingest_svc.task_order import HEAVY_BYTES, check_payload, read_order
 from kernel import pages
 from kernel.announcements import Announcer
 from kernel.auth import current_caller
-from kernel.errors import FetchboxError, reason_name
+from kernel.errors import FetchboxError, no_job, reason_name
 from kernel.ledger import Ledger
 from kernel.ratelimit import RateLimit
 from kernel.telemetry import metrics
@@ -118,5 +118,5 @@ class TaskService(TaskServiceServicer):
         """A job that is there and the caller's to see."""
         found = await self._ledger.task(job_id)
         if found is None or not task_views.may_see(current_caller(), found.record):
-            raise task_views.missing(job_id)
+            raise no_job(job_id)
         return task_views.whole(found)

@@ -5,7 +5,7 @@ import orjson
 from fetchbox.errors.v1 import errors_pb2
 from fetchbox.task.v1.job_pb2 import Job
 from kernel.auth import TENANT, Caller
-from kernel.errors import FetchboxError, not_found
+from kernel.errors import FetchboxError
 from kernel.ledger import JobRecord, TaskRecord
 from kernel.ledger.tasks import json_value
 
@@ -55,11 +55,6 @@ def snapshot_json(record: JobRecord) -> bytes:
 def may_see(caller: Caller, record: JobRecord) -> bool:
     """Whether a job is the caller's to see: a tenant's token opens the jobs of its tenant alone."""
     return caller.role != TENANT or record.tenant == caller.tenant
-
-
-def missing(job_id: str) -> FetchboxError:
-    """The refusal for a job that is not there, or not the caller's."""
-    return not_found(f"There is no job {job_id}; it is unknown, or its record is no longer kept.")
 
 
 def tenant_filter(caller: Caller, asked: str) -> str:

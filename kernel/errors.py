@@ -80,6 +80,11 @@ def not_found(message: str) -> FetchboxError:
     return FetchboxError(errors_pb2.REASON_NOT_FOUND, message)
 
 
+def no_job(job_id: str) -> FetchboxError:
+    """There is no such job, or the caller may not know of it."""
+    return not_found(f"There is no job {job_id}; it is unknown, or its record is no longer kept.")
+
+
 def to_status(error: FetchboxError) -> Status:
     """The error as `google.rpc.Status`, with `ErrorInfo` first and `BadRequest` and `RetryInfo` where they apply."""
     details: list[Message] = [ErrorInfo(reason=reason_name(error.reason), domain=DOMAIN, metadata=error.metadata)]

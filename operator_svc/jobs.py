@@ -4,7 +4,7 @@ from google.protobuf import json_format
 
 from fetchbox.operator.v1.job_pb2 import Job, JobError, LogCursor
 from kernel import keys, redaction
-from kernel.errors import not_found, operator_code
+from kernel.errors import no_job, operator_code
 from kernel.ledger import JobRecord, Ledger, operator_status
 from operator_svc.times import timestamp
 
@@ -51,5 +51,5 @@ async def require(ledger: Ledger, job_id: str) -> JobRecord:
     """The record of a job. Raises `NOT_FOUND` for an id that is unknown or pruned."""
     record = await ledger.get(job_id)
     if record is None:
-        raise not_found(f"There is no job {job_id}; it is unknown, or its record was pruned.")
+        raise no_job(job_id)
     return record

@@ -6,7 +6,7 @@ import orjson
 
 from fetchbox.jobs.jobs_pb2 import QueuedTask
 from kernel import keys, scripts
-from kernel.errors import not_found
+from kernel.errors import no_job
 from kernel.ledger.base import Base, job_keys
 from kernel.ledger.record import FETCH, error_json
 
@@ -26,7 +26,7 @@ class Steering(Base):
             [by, error_json("SYSTEM_CANCELED", "the job was canceled"), self._config.tasks.job_ttl_s],
         )
         if status == b"gone":
-            raise not_found(f"there is no job {job_id}")
+            raise no_job(job_id)
         # The record of a task expires by itself, and no finalization follows its end.
         if task == FETCH.encode():
             if status == b"canceled":

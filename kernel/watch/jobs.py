@@ -17,7 +17,7 @@ import orjson
 
 from fetchbox.operator.v1 import job_pb2
 from kernel import keys
-from kernel.errors import not_found
+from kernel.errors import no_job
 from kernel.ledger import JobEvent, JobRecord, Ledger
 from kernel.ledger.base import TERMINAL as ENDED
 from kernel.ledger.events import event_of
@@ -87,7 +87,7 @@ class JobWatches:
         async with self._turns:
             record = await self._ledger.get(job_id)
             if record is None or not may_see(record):
-                raise not_found(f"There is no job {job_id}; it is unknown, or its record is no longer kept.")
+                raise no_job(job_id)
             place = await self._place(job_id, last_event_id)
         if place.is_end:
             return
