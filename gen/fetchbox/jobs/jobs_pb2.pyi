@@ -414,17 +414,17 @@ class JobStatus(_message.Message):
     job_id: _builtins.str
     """The job."""
     job_type: _builtins.str
-    """Its type."""
+    """Its type; of a job of seed 004 its task."""
     state: Global___JobState.ValueType
     """Its state."""
     resources_total: _builtins.int
-    """All its resources."""
+    """All its resources; 0, as the two below, for a job of seed 004."""
     resources_completed: _builtins.int
     """Those that are stored."""
     resources_failed: _builtins.int
     """Those that failed for good."""
     manifest_key: _builtins.str
-    """`s3://bucket/key` of the manifest."""
+    """`s3://bucket/key` of the manifest; empty for a job of seed 004."""
     tenant: _builtins.str
     """The tenant; empty for none."""
     last_error_code: _builtins.str
@@ -553,7 +553,9 @@ class DeadLetterTask(_message.Message):
     failed_at_ms: _builtins.int
     """When it failed, ms since the epoch."""
     id: _builtins.str
-    """Deterministic: `{job_id}/{resource_id}/{replay}` (no resource for a task of seed 004), or `{stream}/{entry id}` of an undecodable entry."""
+    """Deterministic: `{job_id}/{resource_id}/{replay}` (no resource for a task of seed 004), or `{stream}/{entry id}` of
+    an entry that is undecodable or has no record.
+    """
     undecodable: _builtins.bytes
     """The entry's bytes where they are no `DownloadTask`; of an entry of `jobs:stream`, a JSON array of its fields and
     values, each in base64. Optional.

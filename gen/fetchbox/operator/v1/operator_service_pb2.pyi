@@ -429,7 +429,9 @@ class ReplayOutcome(_message.Message):
     position: _builtins.str
     """`DeadLetter.position`."""
     outcome: _builtins.str
-    """`replayed`, `already_replayed`, `not_found`, `canceled`, `not_failed`, `too_many_replays` or `gone`."""
+    """`replayed`, `already_replayed`, `not_found`, `canceled`, `not_failed`, `too_many_replays`, or `gone` for a resource
+    whose job was pruned.
+    """
     replay: _builtins.int
     """The number of this replay."""
     def __init__(

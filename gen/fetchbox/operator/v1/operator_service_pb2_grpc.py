@@ -98,7 +98,7 @@ class OperatorServiceServicer:
     """
 
     def GetJob(self, request, context):
-        """Reads the snapshot of one job. `NOT_FOUND` for an id that is unknown or pruned.
+        """Reads the snapshot of one job. `NOT_FOUND` for an id that is unknown, or whose record was pruned or has expired.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -148,7 +148,7 @@ class OperatorServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListStreams(self, request, context):
-        """Reports the length and backlog of every stream partition.
+        """Reports the length and backlog of every stream partition, and of the task queue.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -162,8 +162,9 @@ class OperatorServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ReplayDeadLetters(self, request, context):
-        """Puts dead letters back on `jobs.tasks`, at most 500 a call. A job that has ended is open again until they are
-        settled. Each letter is answered for itself; a repetition publishes no second task.
+        """Puts dead letters back on the stream that they came from (`jobs.tasks`, or `jobs:stream` for a task of seed 004), at
+        most 500 a call. A job that has ended is open again until they are settled; the record of a task that has expired
+        is made again from its letter. Each letter is answered for itself; a repetition publishes no second task.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -35,7 +35,7 @@ class OperatorServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> OperatorServiceAsyncStub: ...
     GetJob: _grpc.UnaryUnaryMultiCallable[_operator_service_pb2.GetJobRequest, _job_pb2.Job]
-    """Reads the snapshot of one job. `NOT_FOUND` for an id that is unknown or pruned."""
+    """Reads the snapshot of one job. `NOT_FOUND` for an id that is unknown, or whose record was pruned or has expired."""
     ListJobs: _grpc.UnaryUnaryMultiCallable[_operator_service_pb2.ListJobsRequest, _operator_service_pb2.ListJobsResponse]
     """Lists jobs, newest first. Jobs that end or are pruned meanwhile may be missing from later pages."""
     CancelJob: _grpc.UnaryUnaryMultiCallable[_operator_service_pb2.CancelJobRequest, _job_pb2.Job]
@@ -51,12 +51,13 @@ class OperatorServiceStub:
     unhealthy.
     """
     ListStreams: _grpc.UnaryUnaryMultiCallable[_operator_service_pb2.ListStreamsRequest, _operator_service_pb2.ListStreamsResponse]
-    """Reports the length and backlog of every stream partition."""
+    """Reports the length and backlog of every stream partition, and of the task queue."""
     ListDeadLetters: _grpc.UnaryUnaryMultiCallable[_operator_service_pb2.ListDeadLettersRequest, _operator_service_pb2.ListDeadLettersResponse]
     """Lists dead letters, newest first."""
     ReplayDeadLetters: _grpc.UnaryUnaryMultiCallable[_operator_service_pb2.ReplayDeadLettersRequest, _operator_service_pb2.ReplayDeadLettersResponse]
-    """Puts dead letters back on `jobs.tasks`, at most 500 a call. A job that has ended is open again until they are
-    settled. Each letter is answered for itself; a repetition publishes no second task.
+    """Puts dead letters back on the stream that they came from (`jobs.tasks`, or `jobs:stream` for a task of seed 004), at
+    most 500 a call. A job that has ended is open again until they are settled; the record of a task that has expired
+    is made again from its letter. Each letter is answered for itself; a repetition publishes no second task.
     """
     PurgeDeadLetters: _grpc.UnaryUnaryMultiCallable[_operator_service_pb2.PurgeDeadLettersRequest, _operator_service_pb2.PurgeDeadLettersResponse]
     """Deletes dead letters, at most 500 a call; call again while `remaining` is true."""
@@ -67,7 +68,7 @@ class OperatorServiceAsyncStub(OperatorServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     GetJob: _aio.UnaryUnaryMultiCallable[_operator_service_pb2.GetJobRequest, _job_pb2.Job]  # type: ignore[assignment]
-    """Reads the snapshot of one job. `NOT_FOUND` for an id that is unknown or pruned."""
+    """Reads the snapshot of one job. `NOT_FOUND` for an id that is unknown, or whose record was pruned or has expired."""
     ListJobs: _aio.UnaryUnaryMultiCallable[_operator_service_pb2.ListJobsRequest, _operator_service_pb2.ListJobsResponse]  # type: ignore[assignment]
     """Lists jobs, newest first. Jobs that end or are pruned meanwhile may be missing from later pages."""
     CancelJob: _aio.UnaryUnaryMultiCallable[_operator_service_pb2.CancelJobRequest, _job_pb2.Job]  # type: ignore[assignment]
@@ -83,12 +84,13 @@ class OperatorServiceAsyncStub(OperatorServiceStub):
     unhealthy.
     """
     ListStreams: _aio.UnaryUnaryMultiCallable[_operator_service_pb2.ListStreamsRequest, _operator_service_pb2.ListStreamsResponse]  # type: ignore[assignment]
-    """Reports the length and backlog of every stream partition."""
+    """Reports the length and backlog of every stream partition, and of the task queue."""
     ListDeadLetters: _aio.UnaryUnaryMultiCallable[_operator_service_pb2.ListDeadLettersRequest, _operator_service_pb2.ListDeadLettersResponse]  # type: ignore[assignment]
     """Lists dead letters, newest first."""
     ReplayDeadLetters: _aio.UnaryUnaryMultiCallable[_operator_service_pb2.ReplayDeadLettersRequest, _operator_service_pb2.ReplayDeadLettersResponse]  # type: ignore[assignment]
-    """Puts dead letters back on `jobs.tasks`, at most 500 a call. A job that has ended is open again until they are
-    settled. Each letter is answered for itself; a repetition publishes no second task.
+    """Puts dead letters back on the stream that they came from (`jobs.tasks`, or `jobs:stream` for a task of seed 004), at
+    most 500 a call. A job that has ended is open again until they are settled; the record of a task that has expired
+    is made again from its letter. Each letter is answered for itself; a repetition publishes no second task.
     """
     PurgeDeadLetters: _aio.UnaryUnaryMultiCallable[_operator_service_pb2.PurgeDeadLettersRequest, _operator_service_pb2.PurgeDeadLettersResponse]  # type: ignore[assignment]
     """Deletes dead letters, at most 500 a call; call again while `remaining` is true."""
@@ -102,7 +104,7 @@ class OperatorServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _operator_service_pb2.GetJobRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_job_pb2.Job, _abc.Awaitable[_job_pb2.Job]]:
-        """Reads the snapshot of one job. `NOT_FOUND` for an id that is unknown or pruned."""
+        """Reads the snapshot of one job. `NOT_FOUND` for an id that is unknown, or whose record was pruned or has expired."""
 
     @_abc_1.abstractmethod
     def ListJobs(
@@ -160,7 +162,7 @@ class OperatorServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _operator_service_pb2.ListStreamsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_operator_service_pb2.ListStreamsResponse, _abc.Awaitable[_operator_service_pb2.ListStreamsResponse]]:
-        """Reports the length and backlog of every stream partition."""
+        """Reports the length and backlog of every stream partition, and of the task queue."""
 
     @_abc_1.abstractmethod
     def ListDeadLetters(
@@ -176,8 +178,9 @@ class OperatorServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _operator_service_pb2.ReplayDeadLettersRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_operator_service_pb2.ReplayDeadLettersResponse, _abc.Awaitable[_operator_service_pb2.ReplayDeadLettersResponse]]:
-        """Puts dead letters back on `jobs.tasks`, at most 500 a call. A job that has ended is open again until they are
-        settled. Each letter is answered for itself; a repetition publishes no second task.
+        """Puts dead letters back on the stream that they came from (`jobs.tasks`, or `jobs:stream` for a task of seed 004), at
+        most 500 a call. A job that has ended is open again until they are settled; the record of a task that has expired
+        is made again from its letter. Each letter is answered for itself; a repetition publishes no second task.
         """
 
     @_abc_1.abstractmethod

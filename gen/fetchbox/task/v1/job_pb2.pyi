@@ -52,7 +52,9 @@ class Job(_message.Message):
     result: _builtins.bytes
     """What the handler returned, any JSON value; `null` until the job is done. Left out of lists."""
     error: _builtins.bytes
-    """Why it failed: a JSON object with `code`, `message` and `attempts`; `null` while nothing has."""
+    """Why it failed or was canceled: a JSON object with `code`, `message` and, of a failure, `attempts`; whatever JSON
+    another's worker wrote; `null` where nothing did.
+    """
     tenant: _builtins.str
     """The tenant; empty for none."""
     trace_id: _builtins.str

@@ -159,7 +159,7 @@ class RunningTask(_message.Message):
     job_id: _builtins.str
     """The job."""
     resource_id: _builtins.str
-    """The resource."""
+    """The resource; empty for a task of seed 004."""
     running_seconds: _builtins.float
     """How long it has been running, in seconds."""
     def __init__(

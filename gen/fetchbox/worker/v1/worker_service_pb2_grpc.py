@@ -115,8 +115,8 @@ class WorkerServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ClaimTasks(self, request, context):
-        """Lends tasks to a worker elsewhere, under a lease that `Heartbeat` renews. A lease that lapses counts as a crash of
-        the worker, and its tasks go to another.
+        """Lends work of the kinds that it names to a worker elsewhere, under a lease that `Heartbeat` renews. A lease that
+        lapses counts as a crash of the worker, and its tasks go to another.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

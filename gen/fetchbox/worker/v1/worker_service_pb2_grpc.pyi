@@ -42,8 +42,8 @@ class WorkerServiceStub:
     Drain: _grpc.UnaryUnaryMultiCallable[_worker_service_pb2.DrainRequest, _worker_service_pb2.WorkerStatus]
     """Stops claiming, waits for running work, gives the rest back (it costs no attempt), and answers when that is done."""
     ClaimTasks: _grpc.UnaryUnaryMultiCallable[_worker_service_pb2.ClaimTasksRequest, _worker_service_pb2.ClaimTasksResponse]
-    """Lends tasks to a worker elsewhere, under a lease that `Heartbeat` renews. A lease that lapses counts as a crash of
-    the worker, and its tasks go to another.
+    """Lends work of the kinds that it names to a worker elsewhere, under a lease that `Heartbeat` renews. A lease that
+    lapses counts as a crash of the worker, and its tasks go to another.
     """
     Heartbeat: _grpc.UnaryUnaryMultiCallable[_worker_service_pb2.HeartbeatRequest, _worker_service_pb2.HeartbeatResponse]
     """Renews the lease of a worker, and tells which of its tasks were canceled. `GONE` when the lease had lapsed: stop
@@ -74,8 +74,8 @@ class WorkerServiceAsyncStub(WorkerServiceStub):
     Drain: _aio.UnaryUnaryMultiCallable[_worker_service_pb2.DrainRequest, _worker_service_pb2.WorkerStatus]  # type: ignore[assignment]
     """Stops claiming, waits for running work, gives the rest back (it costs no attempt), and answers when that is done."""
     ClaimTasks: _aio.UnaryUnaryMultiCallable[_worker_service_pb2.ClaimTasksRequest, _worker_service_pb2.ClaimTasksResponse]  # type: ignore[assignment]
-    """Lends tasks to a worker elsewhere, under a lease that `Heartbeat` renews. A lease that lapses counts as a crash of
-    the worker, and its tasks go to another.
+    """Lends work of the kinds that it names to a worker elsewhere, under a lease that `Heartbeat` renews. A lease that
+    lapses counts as a crash of the worker, and its tasks go to another.
     """
     Heartbeat: _aio.UnaryUnaryMultiCallable[_worker_service_pb2.HeartbeatRequest, _worker_service_pb2.HeartbeatResponse]  # type: ignore[assignment]
     """Renews the lease of a worker, and tells which of its tasks were canceled. `GONE` when the lease had lapsed: stop
@@ -133,8 +133,8 @@ class WorkerServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _worker_service_pb2.ClaimTasksRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_worker_service_pb2.ClaimTasksResponse, _abc.Awaitable[_worker_service_pb2.ClaimTasksResponse]]:
-        """Lends tasks to a worker elsewhere, under a lease that `Heartbeat` renews. A lease that lapses counts as a crash of
-        the worker, and its tasks go to another.
+        """Lends work of the kinds that it names to a worker elsewhere, under a lease that `Heartbeat` renews. A lease that
+        lapses counts as a crash of the worker, and its tasks go to another.
         """
 
     @_abc_1.abstractmethod
