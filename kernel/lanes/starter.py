@@ -195,7 +195,7 @@ class Starter:
         )
         if code == "VALIDATION_UNDECODABLE":
             letter.undecodable = entry.raw()
-            metrics.UNDECODABLE.labels(topic=keys.TASKS).inc()
+            metrics.UNDECODABLE.labels(topic=keys.QUEUE if entry.queued else keys.TASKS).inc()
         elif entry.work is not None:
             carry(letter, entry.work)
         self._publisher.letter(flush, letter.id, letter.SerializeToString())

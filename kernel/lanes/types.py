@@ -63,7 +63,8 @@ class Success:
     detail: bytes = b""
     """One JSON line for the results document, without its line end."""
     logs: tuple[JobLog, ...] = ()
-    """Log entries of this attempt. Where there are none, the lane writes one line itself."""
+    """Log entries of this attempt. The lane writes a line of its own behind those of a task of seed 004, and for a
+    resource where there are none."""
     result: bytes = b""
     """What a task of seed 004 returned, JSON."""
 
@@ -83,7 +84,7 @@ class Failure:
     counts: bool = True
     """False for a deferral: the attempt is made again and costs nothing (an open circuit)."""
     logs: tuple[JobLog, ...] = ()
-    """Log entries of this attempt. Where there are none, the lane writes one line itself."""
+    """As `Success.logs`."""
 
 
 Outcome = Success | Failure

@@ -14,6 +14,7 @@ from lane_rig import Rig, rig, settings, until
 from fetchbox.jobs.jobs_pb2 import JobState
 from kernel import keys
 from kernel.lanes.stream import Claim, Failure, StreamLane, Success
+from kernel.telemetry import metrics
 
 PASSING = Failure("HANDLER_HTTP_503", "not now")
 FINAL = Failure("HANDLER_HTTP_400", "never")
@@ -233,6 +234,10 @@ async def test_a_worker_that_never_took_a_lease_keeps_its_entries_for_long(box: 
     assert (claim.job_id, claim.crashes) == (job_id, 1)
 
 
+def _undecodable() -> float:
+    return metrics.REGISTRY.get_sample_value("fetchbox_undecodable_entries_total", {"topic": keys.QUEUE}) or 0.0
+
+
 @pytest.mark.parametrize(
     "fields",
     [
@@ -245,9 +250,11 @@ async def test_a_worker_that_never_took_a_lease_keeps_its_entries_for_long(box: 
 )
 async def test_an_entry_that_nobody_can_read_is_kept_as_it_is(box: Rig, fields: dict[str, str | bytes]) -> None:
     """queue_faults row 29."""
+    before = _undecodable()
     entry = (await box.redis.xadd(keys.QUEUE, fields)).decode()
     await box.nothing(await box.lane())
     await _empty(box)
+    assert _undecodable() == before + 1
     (letter,) = await box.letters()
     assert (letter.id, letter.failure_code) == (f"{keys.QUEUE}/{entry}", "VALIDATION_UNDECODABLE")
     parts = [base64.b64decode(part) for part in json.loads(letter.undecodable)]
