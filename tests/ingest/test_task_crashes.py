@@ -12,6 +12,7 @@ from fetchbox.config.v1.config_pb2 import Config
 from kernel import keys
 from kernel.ledger.task_queue import TaskQueue
 from kernel.resources import Resources
+from kernel.telemetry import metrics
 from tests.ingest.harness import until
 from tests.ingest.task_harness import PAYLOAD, TaskClient, proposal, with_tasks
 from tests.ingest.test_crash_windows import LEASE, NEVER, dying
@@ -116,6 +117,11 @@ async def test_a_young_admission_is_left_to_its_owner(quick: Config, resources: 
     async with TaskClient.serving(quick, resources) as client:
         await client.create()
         assert await client.outbox() == 1
+
+        async def shown() -> bool:
+            return metrics.REGISTRY.get_sample_value("fetchbox_outbox_length") == 1
+
+        await until(shown)
 
 
 @pytest.mark.parametrize("step", ["claimed", "admitted"])
