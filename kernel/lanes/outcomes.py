@@ -18,6 +18,9 @@ from kernel.lanes.task_outcomes import TaskOutcomes
 from kernel.lanes.types import Claim
 from kernel.ledger.record import error_json, error_of
 from kernel.telemetry import metrics
+from kernel.telemetry.logs import get_logger
+
+_log = get_logger(__name__)
 
 _INFO, _WARN, _ERROR = LogLevel.LOG_LEVEL_INFO, LogLevel.LOG_LEVEL_WARN, LogLevel.LOG_LEVEL_ERROR
 _PRIVATE = frozenset({b"x", b"r"})
@@ -36,16 +39,23 @@ class Outcomes:
         """What the settlements of some jobs make known, of each job by the reply to its items."""
         flush = Flush()
         for items, reply in zip(groups, replies, strict=True):
-            if items[0].claim.queued is None:
-                self._settled(flush, items, reply)
-            else:
-                for item in items:
-                    self._tasks.settled(flush, item, reply)
+            try:
+                self._tell_all(flush, items, reply)
+            except Exception as error:  # noqa: BLE001 - what one job's record holds must not cost the others their end
+                _log.exception("outcome_broken", error)
+                flush.told += [(item, "settled", False) for item in items]
         for outcome, count in Counter([outcome for _, outcome, _ in flush.told]).items():
             metrics.TASKS.labels(outcome=outcome).inc(count)
         for (kind, status), count in Counter(flush.jobs_ended).items():
             metrics.JOBS_ENDED.labels(job_type=metrics.job_type(kind), status=status).inc(count)
         return flush
+
+    def _tell_all(self, flush: Flush, items: Sequence[Item], reply: Any) -> None:
+        if items[0].claim.queued is None:
+            self._settled(flush, items, reply)
+            return
+        for item in items:
+            self._tasks.settled(flush, item, reply)
 
     def _settled(self, flush: Flush, items: Sequence[Item], reply: Any) -> None:
         """The outcomes of one job's items."""

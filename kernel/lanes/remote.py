@@ -187,7 +187,8 @@ class RemoteLeases:
     async def _fill(self, task: QueuedTask) -> None:
         """What the record of a task says beside its entry, for the publications."""
         tenant, trace_id, ttl_s = await self._record(task.job_id, "tenant", "trace_id", "ttl_s")
-        task.tenant, task.trace_id = (tenant or b"").decode(), (trace_id or b"").decode()
+        task.tenant = (tenant or b"").decode(errors="replace")
+        task.trace_id = (trace_id or b"").decode(errors="replace")
         if ttl_s is not None and ttl_s.isdigit() and len(ttl_s) <= _TTL_DIGITS:
             task.ttl_s = int(ttl_s)
 

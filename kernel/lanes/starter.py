@@ -31,6 +31,9 @@ from kernel.ledger.base import job_keys
 from kernel.ledger.record import error_json
 from kernel.pipe import Command
 from kernel.telemetry import metrics
+from kernel.telemetry.logs import get_logger
+
+_log = get_logger(__name__)
 
 
 class Starter:
@@ -84,7 +87,11 @@ class Starter:
         for group, reply in zip(groups, replies, strict=False):
             claims += self._started(flush, made, group, reply, epoch)
         for entry, reply in zip(tasks, replies[len(groups) :], strict=False):
-            claims += self._task_started(flush, made, entry, reply, epoch)
+            try:
+                claims += self._task_started(flush, made, entry, reply, epoch)
+            except Exception as error:  # noqa: BLE001 - the record of one job, whoever wrote it, must not stop the lane
+                _log.exception("task_start_broken", error)
+                self._bury(flush, entry, "SYSTEM_INTERNAL", "the job's record holds what cannot be")
         if flush.acknowledged or flush.removed or flush.streams:
             self._settler.publish(flush)
         if made.indexed:  # before the work begins, so that a job whose first task takes hours can be seen

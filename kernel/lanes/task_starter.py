@@ -35,7 +35,7 @@ class TaskStarter:
         """The claim; None where the job has ended. What another's gateway made is entered in the indexes by `made`."""
         task = queued_task(entry)
         granted, now, created, ttl, tenant, trace_id, revision, *rest = reply
-        task.tenant, task.trace_id = tenant.decode(), trace_id.decode()
+        task.tenant, task.trace_id = tenant.decode(errors="replace"), trace_id.decode(errors="replace")
         task.ttl_s = ttl if ttl > 0 else self._default_ttl
         if granted == 0:
             status, error = rest

@@ -28,6 +28,7 @@ _FROM_STATE = {
     JobState.JOB_STATE_FAILED: "error",
 }
 _DEFAULT_RESULTS = "1"
+_LATEST = 2**63 - 1
 
 FETCH = "fetch"
 """The `task` of the job of a manifest; every other one is a task of seed 004."""
@@ -73,8 +74,8 @@ class JobRecord:
 
 
 def log_offset(created_ms: int) -> int:
-    """The offset just before anything that was logged since then (`ms << 20 | seq`)."""
-    return max(0, (created_ms << 20) - 1)
+    """The offset just before anything that was logged since then (`ms << 20 | seq`); what others say may be no time."""
+    return min(max(0, (created_ms << 20) - 1), _LATEST)
 
 
 def manifest_key(bucket: str, job_type: str, job_id: str) -> str:
@@ -110,14 +111,14 @@ def to_fields(record: JobRecord, bucket: str) -> list[str | int]:
 
 
 def from_hash(values: Mapping[bytes, bytes], bucket: str) -> JobRecord:
-    """The record of a hash."""
+    """The record of a hash. Numbers of others that are none, or have no place in any message, count as not there."""
 
     def text(name: bytes) -> str:
         return values.get(name, b"").decode(errors="replace")
 
-    def number(name: bytes, default: int = 0) -> int:
+    def number(name: bytes, default: int = 0, digits: int = 15) -> int:
         value = values.get(name, b"")
-        return int(value) if value.isdigit() else default
+        return int(value) if value.isdigit() and len(value) <= digits else default
 
     job_id, task = text(b"job_id"), text(b"task")
     job_type = text(b"job_type") or (task if task != FETCH else "")
@@ -135,19 +136,19 @@ def from_hash(values: Mapping[bytes, bytes], bucket: str) -> JobRecord:
         status=text(b"status"),
         created_ms=created,
         updated_ms=number(b"updated_ts"),
-        resource_total=number(b"resource_total"),
-        resource_completed=number(b"resource_completed"),
-        resource_failed=number(b"resource_failed"),
+        resource_total=number(b"resource_total", digits=9),
+        resource_completed=number(b"resource_completed", digits=9),
+        resource_failed=number(b"resource_failed", digits=9),
         manifest_key=text(b"manifest_key") or (manifest_key(bucket, job_type, job_id) if derived else ""),
         results_key=results_key(bucket, job_type, job_id) if results == _DEFAULT_RESULTS else results,
-        log_offset=number(b"log_offset") or log_offset(created),
+        log_offset=min(number(b"log_offset", digits=19), _LATEST) or log_offset(created),
         error=error,
         error_code=code,
         error_message=message,
         trace_id=text(b"trace_id"),
         revision=number(b"rev", 1),
         direct=b"direct" in values,
-        ttl_s=number(b"ttl_s"),
+        ttl_s=number(b"ttl_s", digits=7),
     )
 
 

@@ -28,7 +28,10 @@ class Records(Base):
             return []
         bucket = self._config.object_store.bucket
         found = await self._many([("HMGET", keys.job(job_id), *FIELDS) for job_id in job_ids])
-        return [from_hash(record, bucket) if (record := _mapping(values)) else None for values in found]
+        return [
+            from_hash({**record, b"job_id": job_id.encode()}, bucket) if (record := _mapping(values)) else None
+            for job_id, values in zip(job_ids, found, strict=True)
+        ]
 
     async def page(
         self, limit: int, before: str = "", *, status: str = "", job_type: str = "", tenant: str = "", task: str = ""

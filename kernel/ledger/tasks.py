@@ -38,7 +38,7 @@ class TaskRecords(Base):
         values = {name: value for name, value in zip(fields, reply, strict=True) if value is not None}
         if not values:
             return None
-        record = from_hash({b"job_id": job_id.encode(), **values}, self._config.object_store.bucket)
+        record = from_hash({**values, b"job_id": job_id.encode()}, self._config.object_store.bucket)
         payload = b"" if record.task == FETCH else values.get(b"payload", b"")
         return TaskRecord(
             record,

@@ -4,14 +4,28 @@
 -- ARGV step, error, ttl_s
 -- returns {1, 'canceled', updated ms, task} | {0, status that stands, updated ms, task}; status `gone`: no record
 -- Ttl_s is for a task's record that names none. The job of a manifest (task `fetch`) is kept until it is pruned.
+local E = KEYS[2]
+-- What others wrote may be no number, or none that fits.
+local function whole(text) return text and #text <= 15 and tonumber(string.match(text, '^%d+$')) end
+-- A foreign key of this name that takes no events would leave the job without its end.
+local function tell(...)
+  local added = redis.pcall('XADD', E, '*', ...)
+  if type(added) == 'table' and added.err then
+    redis.call('DEL', E)
+    redis.call('XADD', E, '*', ...)
+  end
+end
 local h = redis.call('HMGET', KEYS[1], 'status', 'rev', 'updated_ts', 'task', 'ttl_s')
-if not h[1] then return {0, 'gone', 0, ''} end
+if not h[1] and redis.call('EXISTS', KEYS[1]) == 0 then return {0, 'gone', 0, ''} end
 local task = h[4] or 'fetch'
-if h[1] ~= 'queued' and h[1] ~= 'running' then return {0, h[1], tonumber(h[3]) or 0, task} end
+-- A word that is not known is no end.
+if h[1] == 'done' or h[1] == 'partial' or h[1] == 'error' or h[1] == 'canceled' then
+  return {0, h[1], whole(h[3]) or 0, task}
+end
 local t = redis.call('TIME')
 local now = string.format('%d', t[1] * 1000 + math.floor(t[2] / 1000))
-redis.call('HSET', KEYS[1], 'status', 'canceled', 'updated_ts', now, 'error', ARGV[2], 'rev', (tonumber(h[2]) or 1) + 1)
-redis.call('XADD', KEYS[2], '*', 'type', 'canceled', 'ts', now, 'step', ARGV[1], 'data', '{}')
+redis.call('HSET', KEYS[1], 'status', 'canceled', 'updated_ts', now, 'error', ARGV[2], 'rev', (whole(h[2]) or 1) + 1)
+tell('type', 'canceled', 'ts', now, 'step', ARGV[1], 'data', '{}')
 if task == 'fetch' then
   redis.call('HSET', KEYS[1], 'fin', '')
 else

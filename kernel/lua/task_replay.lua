@@ -6,11 +6,21 @@
 --   harmless) | not_failed | too_many_replays | canceled | gone. max_replays 0 waives the cap
 -- Fields and values make a record again whose time is over; without them it stays gone.
 local J, E = KEYS[1], KEYS[2]
+-- What others wrote may be no number, or none that fits.
+local function whole(text) return text and #text <= 15 and tonumber(string.match(text, '^%d+$')) end
+-- A foreign key of this name that takes no events would leave the job without its end.
+local function tell(...)
+  local added = redis.pcall('XADD', E, '*', ...)
+  if type(added) == 'table' and added.err then
+    redis.call('DEL', E)
+    redis.call('XADD', E, '*', ...)
+  end
+end
 local expected, cap = tonumber(ARGV[1]), tonumber(ARGV[2])
 local t = redis.call('TIME')
 local now = string.format('%d', t[1] * 1000 + math.floor(t[2] / 1000))
 local h = redis.call('HMGET', J, 'status', 'replays', 'rev', 'created_ts')
-local number, created, rev = tonumber(h[2] or 0), tonumber(h[4]) or 0, tonumber(h[3] or 1) + 1
+local number, created, rev = whole(h[2]) or 0, whole(h[4]) or 0, (whole(h[3]) or 1) + 1
 if not h[1] then
   if #ARGV < 4 then return {'gone', 0, 0} end
   number, created = expected, tonumber(now)
@@ -33,7 +43,7 @@ redis.call('HSET', J, 'status', 'queued', 'updated_ts', now, 'result', '', 'erro
   'rev', rev)
 -- What belongs to the last attempt must not be taken for the next one's.
 redis.call('HDEL', J, 'worker', 'delivery', 'told', 'retried')
-redis.call('XADD', E, '*', 'type', 'replayed', 'ts', now, 'step', ARGV[3], 'data', '{"replay":' .. number .. '}')
+tell('type', 'replayed', 'ts', now, 'step', ARGV[3], 'data', '{"replay":' .. number .. '}')
 redis.call('PERSIST', J)
 redis.call('PERSIST', E)
 return {'replayed', number, created}

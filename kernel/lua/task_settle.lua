@@ -7,10 +7,20 @@
 -- Data is that of the event; ttl_s is for a record that names none. A verdict is n (recorded now) | r (told) |
 -- s (this attempt was recorded before) | x (fenced: a later attempt owns the job) | c (the job has ended without it).
 local J, E = KEYS[1], KEYS[2]
+-- What others wrote may be no number, or none that fits.
+local function whole(text) return text and #text <= 15 and tonumber(string.match(text, '^%d+$')) end
+-- A foreign key of this name that takes no events would leave the job without its end.
+local function tell(...)
+  local added = redis.pcall('XADD', E, '*', ...)
+  if type(added) == 'table' and added.err then
+    redis.call('DEL', E)
+    redis.call('XADD', E, '*', ...)
+  end
+end
 local h = redis.call('HMGET', J, 'status', 'fence', 'ttl_s', 'created_ts', 'updated_ts', 'rev', 'error', 'retried')
 local status = h[1]
 if not status then return {'gone'} end
-local updated, created, rev = tonumber(h[5]) or 0, tonumber(h[4]) or 0, tonumber(h[6]) or 1
+local updated, created, rev = whole(h[5]) or 0, whole(h[4]) or 0, whole(h[6]) or 1
 if (h[2] or '1') ~= ARGV[1] then return {'x', status, updated, created, rev, ''} end
 if status ~= 'running' then
   local verdict = (status == 'done' or status == 'error') and 's' or 'c'
@@ -21,14 +31,14 @@ local now = string.format('%d', t[1] * 1000 + math.floor(t[2] / 1000))
 if ARGV[3] == 'r' then
   if h[8] ~= ARGV[1] then
     redis.call('HSET', J, 'updated_ts', now, 'retried', ARGV[1])
-    redis.call('XADD', E, '*', 'type', 'retry', 'ts', now, 'step', ARGV[2], 'data', ARGV[5])
+    tell('type', 'retry', 'ts', now, 'step', ARGV[2], 'data', ARGV[5])
   end
   return {'r', status, tonumber(now), created, rev, ''}
 end
 local done = ARGV[3] == 'o'
 status, rev = done and 'done' or 'error', rev + 1
 redis.call('HSET', J, 'status', status, done and 'result' or 'error', ARGV[4], 'updated_ts', now, 'rev', rev)
-redis.call('XADD', E, '*', 'type', status, 'ts', now, 'step', ARGV[2], 'data', ARGV[5])
+tell('type', status, 'ts', now, 'step', ARGV[2], 'data', ARGV[5])
 -- What others wrote may be no number of seconds.
 local ttl = tonumber(string.match(h[3] or '', '^%d%d?%d?%d?%d?%d?%d?$')) or 0
 if ttl == 0 then ttl = ARGV[6] end

@@ -110,6 +110,16 @@ async def test_odd_records_break_neither_reading_nor_listing(client: TaskClient)
     assert [job.job_id for job in (await client.list()).jobs] == [good.job_id, odd]
 
 
+@pytest.mark.parametrize("digits", [16, 20, 5000])
+async def test_numbers_that_fit_no_message_break_nothing(client: TaskClient, digits: int) -> None:
+    names = ("created_ts", "updated_ts", "ttl_s", "rev", "resource_total", "resource_failed", "log_offset")
+    odd = await client.foreign(**dict.fromkeys(names, "9" * digits), job_id="another")
+    await client.redis.zadd(keys.job_index(), {odd: 1})
+    assert (await client.get(odd)).ttl_s == 0
+    assert [job.job_id for job in (await client.list()).jobs] == [odd]
+    assert (await client.cancel(odd)).status == "canceled"
+
+
 async def test_jobs_of_manifests_are_shown_too(client: TaskClient) -> None:
     job_id = await manifest_job(client)
     job = await client.get(job_id)

@@ -1,10 +1,16 @@
 """Jobs written by a gateway that knows seed 004 and nothing of FetchBox, and other workers of its group."""
 
 import json
+from typing import Any
 
 import pytest
 
 from fetchbox.config.v1.config_pb2 import Config
+from kernel import scripts
+from kernel.ids import uuid7
+from kernel.ledger import JobRecord
+from kernel.resources import Resources
+from kernel.scripts import Script
 from tests.worker.conftest import Start, eventually
 from tests.worker.task_rig import Tasks, handled
 
@@ -75,6 +81,61 @@ async def test_a_foreign_job_that_fails_ends_as_error(worker_config: Config, tas
     assert (await tasks.events(job_id))[-1] == ("error", error)
     assert 0 < await tasks.redis.ttl(f"job:{job_id}") <= 60
     await tasks.empty()
+
+
+ODD: list[Any] = [
+    *({name: value} for name in ("created_ts", "updated_ts", "rev", "fence", "ttl_s")
+      for value in ("abc", "-5", "1.5e3", "", "9" * 16, "9" * 30, "9" * 5000)),
+    *({name: b"\xff"} for name in ("tenant", "trace_id", "job_id", "task", "status", "error", "worker", "told")),
+    {"status": ""}, {"status": "DONE"}, {"status": "running"}, {"told": "1:x"}, {"told": "9" * 30 + ":9"},
+]  # fmt: skip
+
+
+@pytest.mark.req("R004-events.08", "R004-worker.08")
+async def test_no_record_of_others_stops_a_worker_or_loses_its_job(
+    worker_config: Config, tasks: Tasks, start_worker: Start
+) -> None:
+    handled(worker_config, "Echo")
+    jobs = [await tasks.foreign() for _ in ODD]
+    for job_id, fields in zip(jobs, ODD, strict=True):
+        await tasks.redis.hset(f"job:{job_id}", mapping=fields)
+    bare = await tasks.foreign()
+    await tasks.redis.hdel(f"job:{bare}", "status", "created_ts", "ttl_s", "task", "job_id")
+    await start_worker(worker_config)
+    for job_id in [*jobs, bare]:
+        assert (await tasks.ended(job_id))["status"] == "done"
+        assert await tasks.redis.ttl(f"job:{job_id}") > 0
+    await tasks.empty()
+
+
+@pytest.mark.req("R004-events.08")
+async def test_a_key_of_another_kind_does_not_keep_a_job_from_its_events(tasks: Tasks, resources: Resources) -> None:
+    job_id, canceled = await tasks.foreign(), await tasks.foreign()
+    steps: list[tuple[Script, list[str | int]]] = [
+        (scripts.TASK_START, ["w", "here", "1-1", 1, 1, 0]),
+        (scripts.TASK_EVENTS, [1, "here", 1, "token", "{}"]),
+        (scripts.TASK_SETTLE, [1, "here", "o", "null", "{}", 60]),
+    ]
+    for (script, args), kind in zip(steps, ("running", "token", "done"), strict=True):
+        await tasks.redis.set(f"job:{job_id}:events", "no stream")
+        await resources.redis.call(script, [f"job:{job_id}", f"job:{job_id}:events"], args)
+        assert await tasks.kinds(job_id) == [kind]
+    await tasks.redis.set(f"job:{canceled}:events", "no stream")
+    await tasks.ledger.cancel(canceled, "test")
+    assert await tasks.kinds(canceled) == ["canceled"]
+
+
+async def test_an_entry_that_names_the_job_of_a_manifest_is_a_dead_letter_and_leaves_that_alone(
+    worker_config: Config, tasks: Tasks, start_worker: Start
+) -> None:
+    record = JobRecord(uuid7(), job_type="default", resource_total=1)
+    await tasks.ledger.accept(record)
+    before = await tasks.record(record.job_id)
+    await tasks.redis.xadd("jobs:stream", {"job_id": record.job_id, "task": "chat", "payload": "{}"})
+    await start_worker(worker_config)
+    await tasks.empty()
+    assert [letter.failure_code for letter in await tasks.letters()] == ["SYSTEM_INTERNAL"]
+    assert await tasks.record(record.job_id) == before
 
 
 RAW: list[tuple[str | bytes, str]] = [
