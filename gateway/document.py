@@ -71,11 +71,11 @@ def load(body: bytes, member: Member | None = None, *, exact: bool = False) -> A
 
 
 def is_json(text: bytes) -> bool:
-    """Whether a text is one JSON value; a number may be beyond every double."""
+    """Whether a text is one JSON value by its grammar: a number beyond every double and half a surrogate pair are."""
     try:
         orjson.loads(text)
-    except orjson.JSONDecodeError as error:
-        return "infinity" in str(error) and _is_lenient_json(text)
+    except orjson.JSONDecodeError:
+        return _is_lenient_json(text)
     return True
 
 

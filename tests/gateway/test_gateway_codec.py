@@ -261,6 +261,19 @@ def test_deep_documents_are_refused_without_a_crash(codec: Codec, pool: Descript
         _read(codec, _new(pool, "Kept"), '{"data":' + "[" * 2000 + "]" * 2000 + "}")
 
 
+def test_what_is_json_by_its_grammar_is_printed_as_it_is(pool: DescriptorPool) -> None:
+    codec = Codec(pool)
+    for text in (b'"\\ud800"', b'{"a":[1e999,"\\udc00"]}', b"9" * 5000, b"[" * 1000 + b"]" * 1000):
+        kept = _new(pool, "Kept")
+        kept.data = text
+        assert b'"data":' + text in codec.dumps(kept)
+    for text in (b'"\\ud80"', b"NaN", b"{", b'"\xed\xa0\x80"', b"\xef\xbb\xbf1", b'"a\nb"'):
+        kept = _new(pool, "Kept")
+        kept.data = text
+        with pytest.raises(MismatchError):
+            codec.dumps(kept)
+
+
 @pytest.mark.req("R001-2.09", "R001-2.12")
 def test_zero_values_are_printed_and_presence_is_kept() -> None:
     codec = Codec(descriptor_pool.Default())
