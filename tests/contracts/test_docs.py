@@ -135,7 +135,6 @@ def _loaded(folder: Path, text: str) -> Config:
     return configuration.load(path, {})
 
 
-@pytest.mark.req("R004-post.04", "R004-post.05")
 def test_the_api_says_what_a_task_may_have(config: Config) -> None:
     section = API.split("## Run a task")[1].split("\n## ")[0]
     for task in configuration.TASKS:
@@ -144,14 +143,12 @@ def test_the_api_says_what_a_task_may_have(config: Config) -> None:
     assert f"default `JOB_TTL_S`, {config.tasks.job_ttl_s})" in section
 
 
-@pytest.mark.req("R004-sse.06", "R004-sse.07")
 def test_the_api_names_every_event_that_is_fetchboxs_own() -> None:
     section = API.split("## Run a task")[1].split("\n## ")[0]
     for kind in set(EVENTS) - {"message"}:  # which is what browsers call an event without a type
         assert f"`{kind}`" in section, kind
 
 
-@pytest.mark.req("R004-queue.01", "R004-queue.03", "R004-queue.04", "R004-queue.05", "R004-queue.06")
 def test_messaging_says_what_is_on_the_queue_of_tasks() -> None:
     section = MESSAGING.split("## The queue of tasks")[1]
     for word in ("job_id", "task", "payload", "ledger", "traceparent", "replay", "workers", "tasks.unregistered_idle"):

@@ -22,7 +22,6 @@ def test_the_table_of_states_is_that_of_the_code() -> None:
         assert operator_status(status) == operators
 
 
-@pytest.mark.req("R004-state.05")
 def test_the_events_of_a_task_are_those_of_the_code() -> None:
     """Drawn is each kind that is FetchBox's own, but for those that tell of a stream and not of a job."""
     own = TaskEvent.DESCRIPTOR.fields_by_name["type"].GetOptions().Extensions[validate_pb2.field].string.not_in

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from uuid import UUID
 
 import pytest
 from hypothesis import given
@@ -26,7 +27,7 @@ async def client(config: Config, resources: Resources) -> AsyncIterator[TaskClie
         yield made
 
 
-@pytest.mark.req("R004-post.01", "R004-post.07", "R004-post.09", "R004-queue.06")
+@pytest.mark.req("R004-post.01", "R004-post.07", "R004-queue.04", "R004-queue.06")
 async def test_a_job_is_answered_recorded_and_queued(client: TaskClient) -> None:
     job = await client.create(ttl_s=90)
     assert (job.task, job.status, job.ttl_s, job.payload) == ("chat", "queued", 90, PAYLOAD)
@@ -36,6 +37,7 @@ async def test_a_job_is_answered_recorded_and_queued(client: TaskClient) -> None
     assert (record["status"], record["ttl_s"], record["payload"]) == ("queued", "90", PAYLOAD.decode())
     (entry,) = await client.queued()
     assert (entry["job_id"], entry["task"], entry["payload"]) == (job.job_id, "chat", PAYLOAD.decode())
+    assert str(UUID(entry["job_id"])) == entry["job_id"]
     assert await client.events(job.job_id) == ["queued"]
     assert await client.get(job.job_id) == job
 

@@ -45,10 +45,11 @@ async def _one(box: Rig, lane: StreamLane) -> Claim:
 @pytest.mark.req("R004-worker.05", "R004-worker.06", "R004-worker.07", "R004-queue.03", "R004-worker.01")
 async def test_state_and_event_are_there_before_the_work(box: Rig) -> None:
     job_id = await box.create(payload='{"big": 847458834325543643, "empty": []}')
-    claim = await _one(box, await box.lane())
+    lane, before = await box.lane(), await box.clients.now_ms()
+    claim = await _one(box, lane)
     record = await box.record(job_id)
     assert record["status"] == "running"
-    assert int(record["updated_ts"]) > int(record["created_ts"])
+    assert before <= int(record["updated_ts"]) <= await box.clients.now_ms()
     assert await box.told(job_id) == [("queued", "{}"), ("running", '{"attempt":1}')]
     assert claim.queued is not None
     assert claim.queued.payload == b'{"big": 847458834325543643, "empty": []}'
@@ -63,7 +64,15 @@ async def test_the_end_is_recorded_told_published_and_only_then_acknowledged(box
     job_id = await box.create()
     lane = await box.lane()
     claim = await _one(box, lane)
-    settled = await lane.settle(claim, Success(result=b'{"answer": [1, 2.50]}'))
+    lines: list[str] = []
+    async with box.redis.monitor() as monitor, asyncio.timeout(20):
+        settled = await lane.settle(claim, Success(result=b'{"answer": [1, 2.50]}'))
+        while not any(line.startswith(f"XDEL {keys.QUEUE} ") for line in lines):
+            lines.append((await monitor.next_command())["command"])
+    steps = [f"HSET {keys.job(job_id)} status done ", f"XADD {keys.job_events(job_id)} * type done "]
+    steps += [f"EXPIRE {keys.job(job_id)} 60", f"EXPIRE {keys.job_events(job_id)} 60"]
+    steps += [f"XADD {keys.stream(keys.STATUS, 0)[:-1]}", f"XACK {keys.QUEUE} {keys.GROUP_WORKERS} {claim.entry}"]
+    assert [step for line in lines for step in steps if line.startswith(step)] == steps
     assert settled.outcome == "completed"
     record = await box.record(job_id)
     assert (record["status"], record["result"], record["error"]) == ("done", '{"answer": [1, 2.50]}', "")

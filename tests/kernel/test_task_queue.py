@@ -10,7 +10,7 @@ from queue_rig import FIELDS, QueueRig, new_task, queue_config, queue_rig
 
 from cli.embedded.valkey import Valkey
 from fetchbox.errors.v1 import errors_pb2
-from kernel import ids, keys, scripts
+from kernel import ids, keys
 from kernel.clock import SystemClock
 from kernel.errors import FetchboxError
 from kernel.ledger.task_queue import Keep, NewTask, Swept, TaskQueue
@@ -440,13 +440,3 @@ async def test_a_refusal_looks_for_leftovers_first_and_at_most_once_a_second(red
         assert (await _refusal(box, new_task())).reason == errors_pb2.REASON_RATE_LIMITED
         clock.now = 1.0
         await box.queue.create(new_task())
-
-
-async def test_every_step_touches_one_cluster_slot() -> None:
-    def slot(name: str) -> str:
-        return name.partition("{")[2].partition("}")[0] or name
-
-    # The tag of the side keys is the name of the stream.
-    names = (keys.QUEUE, keys.outbox(keys.QUEUE), keys.open_tasks(), keys.redo(keys.QUEUE), keys.delayed(keys.QUEUE))
-    assert {slot(name) for name in names} == {keys.QUEUE}
-    assert scripts.TASK_ACCEPT.keys == ("job", "events")

@@ -20,7 +20,7 @@ async def listed(operator, **request) -> list:
     return list((await operator.ListJobs(pb.ListJobsRequest(**request))).jobs)
 
 
-@pytest.mark.req("R004-state.02", "R004-state.03")
+@pytest.mark.req("R004-state.03")
 async def test_the_snapshot_of_a_task_job(operator, tasks):
     job_id = await tasks.job("plan", tenant="t")
     job = await operator.GetJob(pb.GetJobRequest(job_id=job_id))

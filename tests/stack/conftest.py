@@ -21,6 +21,7 @@ from tests.stack.model_thread import ModelThread
 from tests.tasks.model_server import ModelServer
 
 ENVIRON = {
+    "DOCKER_HOST": "unix:///dev/null",  # nothing may need it (seed 004, Goal)
     "FETCHBOX_FETCHER_ALLOW_NETWORKS": "127.0.0.0/8",
     "WORKER_BACKOFF_BASE": "20ms",
     "WORKER_BACKOFF_MAX": "50ms",

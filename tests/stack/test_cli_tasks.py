@@ -15,7 +15,6 @@ import redis
 
 from cli.local import LocalPlatform
 from cli.serve import Role
-from kernel import keys
 from tests.stack.conftest import ENVIRON, CommandLine, Ended
 from tests.stack.model_thread import Gate
 from tests.tasks.model_server import ModelServer, chunk, document, sse, stream
@@ -324,9 +323,9 @@ class BareWorker:
     def event(self, kind: str, data: str) -> None:
         """One event."""
         fields = {"type": kind, "ts": str(time.time_ns() // 1_000_000), "step": "bare", "data": data}
-        self._store.xadd(keys.job_events(self._job), fields)
+        self._store.xadd(f"job:{self._job}:events", fields)
 
     def end(self, status: str, **fields: str) -> None:
         """The last state, and after it the last event."""
-        self._store.hset(keys.job(self._job), mapping={"status": status, **fields})
+        self._store.hset(f"job:{self._job}", mapping={"status": status, **fields})
         self.event(status, "{}")
