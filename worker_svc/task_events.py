@@ -54,7 +54,7 @@ class Events:
         self._send()
 
     def text(self, piece: str) -> None:
-        """Takes a piece of the result, not empty and of at most `TEXT_LETTERS`. `TooManyError` beyond the limit."""
+        """Takes a piece of the result, Unicode, of 1 to `TEXT_LETTERS` letters. `TooManyError` beyond the limit."""
         if not self._text or self._letters + len(piece) > TEXT_LETTERS:
             self._count()
             self._seal()

@@ -156,5 +156,5 @@ class Run:
 
 
 def _text(value: object) -> str:
-    """A value as a line of the log holds it, whatever a handler gave."""
-    return str(value)[:_LINE_LETTERS].encode(errors="replace").decode()
+    """A value as a line of the log holds it; as the data of an event it has been taken before."""
+    return str(value)[:_LINE_LETTERS]

@@ -25,6 +25,7 @@ from kernel.ledger.task_queue import TaskQueue
 from kernel.resources import Resources
 from kernel.service import Service
 from worker_svc import bootstrap
+from worker_svc.cancel import POLL_SECONDS
 
 if TYPE_CHECKING:
     from tests.worker.task_rig import Tasks
@@ -213,6 +214,25 @@ async def worker_stub(worker_config: Config) -> AsyncIterator[Any]:
 def duty(service: Service, name: str) -> Any:
     """A part of a running worker."""
     return next(part for part in service.duties if part.name == name)
+
+
+class Looks:
+    """Notes after each look for canceled jobs whether all that runs here has been stopped."""
+
+    def __init__(self, service: Service) -> None:
+        self.stopped: list[bool] = []
+        periodic, runner = duty(service, "cancel"), duty(service, "runner")
+        look = periodic._work
+
+        async def noted() -> None:
+            await look()
+            self.stopped.append(all(slot.over for slot in runner.running))
+
+        periodic._work = noted
+
+    def within_two_seconds(self, before: int) -> bool:
+        """Whether one of the two looks after so many has stopped it. Looks are counted, since CI may be busy."""
+        return POLL_SECONDS <= 1 and True in self.stopped[before : before + 2]
 
 
 async def unread(service: Service) -> None:

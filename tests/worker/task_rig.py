@@ -123,8 +123,8 @@ class Tasks:
         consumers = await self.redis.xinfo_consumers(keys.QUEUE, keys.GROUP_WORKERS)
         return {one["name"].decode(): one["pending"] for one in consumers if one["pending"]}
 
-    async def empty(self, patience: float = 10.0) -> None:
-        """Waits until nothing is left of any entry."""
+    async def empty(self, patience: float = 20.0) -> None:
+        """Waits until nothing is left of any entry; all that the ends of jobs make known has been written then."""
 
         async def met() -> bool:
             sides = (keys.open_tasks(), keys.redo(keys.QUEUE), keys.delayed(keys.QUEUE))

@@ -1,7 +1,7 @@
 """Running tasks that are stopped: canceled, late, given back; and handlers that take it badly."""
 
 import asyncio
-import time
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,14 +14,14 @@ from fetchbox.config.v1.config_pb2 import Config
 from fetchbox.worker.v1.worker_service_pb2 import DrainRequest, PauseRequest, ResumeRequest
 from kernel import keys
 from kernel.service import Service
-from tests.worker.conftest import Start, WorkerProcess, duty, eventually
+from tests.worker.conftest import Looks, Start, WorkerProcess, duty, eventually, unread
 from tests.worker.task_handlers import Stuck
 from tests.worker.task_rig import Tasks, handled
 
 FOREVER = 3600
 
 
-async def idle(service: Service, patience: float = 10.0) -> None:
+async def idle(service: Service, patience: float = 20.0) -> None:
     """Waits until nothing runs."""
     runner = duty(service, "runner")
 
@@ -35,12 +35,13 @@ async def test_a_cancel_reaches_a_silent_handler_within_two_seconds(
     worker_config: Config, tasks: Tasks, start_worker: Start
 ) -> None:
     service = await start_worker(worker_config)
+    looks = Looks(service)
     job_id = await tasks.do(["sleep", FOREVER])
     await tasks.told(job_id, "running")
-    canceled = time.monotonic()
     assert await tasks.ledger.cancel(job_id, "test") == (True, "canceled")
-    await idle(service, 2)
-    assert time.monotonic() - canceled < 2
+    before = len(looks.stopped)
+    await idle(service)
+    assert looks.within_two_seconds(before)
     await tasks.empty()
     assert (await tasks.ended(job_id))["status"] == "canceled"
     for name in (keys.job(job_id), keys.job_events(job_id)):
@@ -127,13 +128,14 @@ async def test_each_task_has_its_own_deadline(worker_config: Config, tasks: Task
 async def test_a_deadline_is_tried_again_and_its_log_is_kept(
     worker_config: Config, tasks: Tasks, start_worker: Start
 ) -> None:
-    worker_config.tasks.chat.deadline.FromMilliseconds(700)
+    worker_config.tasks.chat.deadline.FromSeconds(2)
     worker_config.tasks.chat.max_retries = 1
     await start_worker(worker_config)
     job_id = await tasks.do(["log", "begun", {}], ["sleep", FOREVER])
     error = await tasks.error(job_id)
     assert (error["code"], error["attempts"]) == ("HANDLER_DEADLINE", 2)
     assert await tasks.kinds(job_id) == ["queued", "running", "log", "retry", "running", "log", "error"]
+    await tasks.empty()
     assert [line.message for line in await tasks.logs(job_id)].count("begun") == 2
 
 
@@ -172,9 +174,9 @@ async def test_sigterm_gives_running_tasks_back(
 async def test_a_paused_worker_claims_no_task_until_it_is_resumed(
     worker_config: Config, tasks: Tasks, start_worker: Start, worker_stub: Any
 ) -> None:
-    await start_worker(worker_config)
+    service = await start_worker(worker_config)
     await worker_stub.Pause(PauseRequest())
-    await asyncio.sleep(0.2)  # a claim that was under way when the pause came
+    await unread(service)
     job_id = await tasks.do(["give", 1])
     await asyncio.sleep(0.3)
     assert await tasks.kinds(job_id) == ["queued"]
@@ -183,19 +185,33 @@ async def test_a_paused_worker_claims_no_task_until_it_is_resumed(
 
 
 async def test_a_slot_is_free_while_a_retry_waits(worker_config: Config, tasks: Tasks, start_worker: Start) -> None:
-    """queue_faults row 26; the task's own backoff, and the handler's own word for it."""
+    """queue_faults row 26; a wait for which the handler asks, and which no machine is too slow to see."""
     worker_config.worker.count = 1
     worker_config.tasks.chat.max_retries = 2
     await start_worker(worker_config)
-    waits = await tasks.do(["fail", "HANDLER_HTTP_429", 1.0])
+    waits = await tasks.do(["fail", "HANDLER_HTTP_429", FOREVER])
     await tasks.told(waits, "retry")
     others = [await tasks.do(["give", number]) for number in range(20)]
     await tasks.all_ended(others)
     assert (await tasks.kinds(waits)).count("running") == 1, "it still waits"
+    (told,) = [data for kind, data in await tasks.events(waits) if kind == "retry"]
+    assert told["delay_ms"] >= FOREVER * 1000
+    await tasks.ledger.cancel(waits, "test")
+
+
+async def test_a_retry_waits_as_long_as_its_handler_asked(
+    worker_config: Config, tasks: Tasks, start_worker: Start
+) -> None:
+    worker_config.tasks.chat.max_retries = 2
+    await start_worker(worker_config)
+    waits = await tasks.do(["fail", "HANDLER_HTTP_429", 1.0])
     assert (await tasks.error(waits))["attempts"] == 3
-    delays = [data["delay_ms"] for kind, data in await tasks.events(waits) if kind == "retry"]
-    assert len(delays) == 2
-    assert min(delays) >= 1000
+    entries = await tasks.redis.xrange(keys.job_events(waits))
+    events = [(fields[b"type"], int(fields[b"ts"]), json.loads(fields[b"data"])) for _, fields in entries]
+    begun = [at for kind, at, _ in events if kind == b"running"]
+    retries = [(at, data["delay_ms"]) for kind, at, data in events if kind == b"retry"]
+    assert [delay_ms >= 1000 for _, delay_ms in retries] == [True, True]
+    assert all(after - at >= 1000 for (at, _), after in zip(retries, begun[1:], strict=True))
 
 
 async def test_retries_follow_the_tasks_own_rule(worker_config: Config, tasks: Tasks, start_worker: Start) -> None:
@@ -230,6 +246,8 @@ async def test_a_plain_function_has_a_thread_and_tells_as_others_do(
     handled(worker_config, "Plain")
     await start_worker(worker_config)
     jobs = [await tasks.create({"words": ["a ", "b ", "c"], "pause": 0.01}) for _ in range(8)]
+    await tasks.all_ended(jobs)
+    await tasks.empty()
     for job_id in jobs:
         assert await tasks.result(job_id) == {"thread": True, "task": "chat"}
         assert await tasks.text(job_id) == "a b c"
@@ -259,7 +277,7 @@ async def test_a_plain_function_whose_attempt_is_over_stops_when_it_tells_someth
     handled(worker_config, "Stuck").max_retries = 0
     worker_config.worker.count = 1
     if by == "deadline":
-        worker_config.tasks.chat.deadline.FromMilliseconds(300)
+        worker_config.tasks.chat.deadline.FromSeconds(2)
     Stuck.ends.clear()
     service = await start_worker(worker_config)
     job_id = await tasks.create({"tells": True})

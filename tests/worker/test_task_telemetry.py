@@ -28,6 +28,7 @@ async def test_the_work_goes_on_with_the_trace_of_its_entry(
     await start_worker(worker_config)
     job_id = await tasks.create({"do": [["log", "told", {}]]}, trace_id=_TRACE, traceparent=f"00-{_TRACE}-{_SPAN}-01")
     await tasks.ended(job_id)
+    await tasks.empty()
     (span,) = [one for one in spans.get_finished_spans() if one.name == "task"]
     assert f"{span.context.trace_id:032x}" == _TRACE
     assert span.parent is not None
@@ -48,6 +49,7 @@ async def test_attempts_of_configured_tasks_are_measured(
     before = [_seconds(label) for label in labels]
     await tasks.ended(await tasks.do(["give", 1]))
     await tasks.ended(await tasks.foreign(task="made-up"))
+    await tasks.empty()
     assert [_seconds(label) - was for label, was in zip(labels, before, strict=True)] == [1, 0, 0]
     ended = metrics.REGISTRY.get_sample_value("fetchbox_jobs_ended_total", {"job_type": "chat", "status": "done"})
     assert ended is not None
@@ -58,9 +60,10 @@ async def test_the_log_of_a_task_has_so_many_lines_and_no_more(
     worker_config: Config, tasks: Tasks, start_worker: Start
 ) -> None:
     await start_worker(worker_config)
-    lines = [["log", f"line {number}", {"number": number, "odd": "\ud800"}] for number in range(250)]
+    lines = [["log", f"line {number}", {"number": number, "odd": "\U0001f600"}] for number in range(250)]
     job_id = await tasks.do(*lines)
     await tasks.ended(job_id)
+    await tasks.empty()
     assert (await tasks.kinds(job_id)).count("log") == 250
     told = [line.message for line in await tasks.logs(job_id)]
     assert [text for text in told if text.startswith("line ")] == [f"line {number}" for number in range(200)]
@@ -78,4 +81,5 @@ async def test_failures_of_endpoints_are_counted_by_their_status(
 
     before = count()
     await tasks.ended(await tasks.do(["fail", "HANDLER_HTTP_400", None]))
+    await tasks.empty()
     assert count() == before + 1

@@ -39,6 +39,7 @@ async def test_events_keep_their_order_and_come_before_the_end(
         ["give", {"answer": 42}],
     )
     assert await tasks.result(job_id) == {"answer": 42}
+    await tasks.empty()
     told = await tasks.events(job_id)
     assert await tasks.text(job_id) == "Hello world"
     assert [event for event in told if event[0] not in ("token", "running", "queued")] == [
@@ -51,7 +52,6 @@ async def test_events_keep_their_order_and_come_before_the_end(
     assert kinds.index("progress") < len(kinds) - 1 - kinds[::-1].index("token") < kinds.index("log")
     lines = {line.message: line for line in await tasks.logs(job_id)}
     assert dict(lines["half way"].fields) == {"at": "2"}
-    await tasks.empty()
 
 
 async def test_many_tokens_are_whole_and_in_order(worker_config: Config, tasks: Tasks, start_worker: Start) -> None:
@@ -100,6 +100,7 @@ async def test_what_a_handler_does_wrong_is_its_tasks_failure(
     error = await tasks.error(await tasks.do(step))
     assert (error["code"], error["attempts"]) == (code, 1)
     assert error["message"].startswith(message)
+    await tasks.empty()
     assert [letter.failure_code for letter in await tasks.letters()] == [code]
     assert await tasks.result(await tasks.do(["give", 1])) == 1, "the worker goes on"
 
