@@ -22,7 +22,8 @@ async def problems(config: Config, tasks: Sequence[Watched]) -> list[str]:
     opened = await Resources.open(config)
     try:
         ledger = Ledger(opened.redis, config)
-        found = [line for name, count in Counter(task.job_id for task in tasks).items() if count > 1 for line in [name]]
+        times = Counter(task.job_id for task in tasks)
+        found = [f"job {name}: it stands for {count} tasks" for name, count in times.items() if count > 1]
         for task in tasks:
             kept = await ledger.events(task.job_id, "", 10_000)
             found += [f"task {task.number} {task.kind} {task.job_id}: {fault}" for fault in _faults(task, kept)]
