@@ -54,10 +54,12 @@ class Watchdog:
         """Goes on: running work may still hang."""
 
     async def stop(self) -> None:
-        """Ends the watch; safe twice."""
+        """Ends the watch and its thread; safe twice."""
         self._stopping.set()
         if self._ticking is not None:
             self._ticking.cancel()
+        if self._thread is not None:
+            await asyncio.to_thread(self._thread.join)
 
     def _tick(self, loop: asyncio.AbstractEventLoop) -> None:
         self._moved = self._clock.monotonic()

@@ -95,9 +95,9 @@ async def test_a_slow_writer_of_events_is_no_silent_endpoint(
     text = completion(["b"] * 20_000)
     server.then(stream(sse(chunk("a")), *(text[place : place + 50_000] for place in range(0, len(text), 50_000))))
     run.gate.clear()
-    task = asyncio.create_task((await started(read_timeout=0.2)).run(HELLO, run))
+    task = asyncio.create_task((await started(read_timeout=1.0)).run(HELLO, run))
     await run.until("a")
-    await asyncio.sleep(0.5)
+    await asyncio.sleep(1.5)
     run.gate.set()
     assert (await task)["text"] == "a" + "b" * 20_000
 

@@ -169,7 +169,7 @@ async def test_a_finished_text_does_not_wait_for_a_silent_end(
     server: ModelServer, started: Started, run: Recorder
 ) -> None:
     server.then(stream(sse(chunk("all"), chunk(finish="stop")), end="silence"))
-    assert (await (await started(read_timeout=0.2)).run(HELLO, run))["text"] == "all" == run.text
+    assert (await (await started(read_timeout=1.0)).run(HELLO, run))["text"] == "all" == run.text
 
 
 @pytest.mark.parametrize("begun", [b"", BEGUN])

@@ -22,7 +22,7 @@ from fetchbox.worker.v1.worker_service_pb2 import (
 from kernel.ids import uuid7
 from kernel.lanes.lent import Lent
 from kernel.log.topics import Topics
-from tests.worker.conftest import Jobs, Start, duty, eventually
+from tests.worker.conftest import Jobs, Start, duty, eventually, unread
 from tests.worker.test_jobs import all_of
 
 STORED = StoredObject(
@@ -35,7 +35,7 @@ async def lender(config: Config, start_worker: Start) -> Any:
     """A worker service whose own slots take nothing."""
     service = await start_worker(config)
     duty(service, "runner").pause()
-    await asyncio.sleep(config.worker.block.nanos / 1e9 + 0.1)  # a claim that was under way
+    await unread(service)
     return service
 
 
@@ -109,12 +109,12 @@ async def test_an_empty_lane_answers_after_the_wait(
 async def test_a_lapsed_lease_gives_the_task_to_another_and_fences_the_late_one(
     worker_config: Config, jobs: Jobs, start_worker: Start, worker_stub: Any
 ) -> None:
-    worker_config.worker.heartbeat_ttl.FromMilliseconds(700)
+    worker_config.worker.heartbeat_ttl.FromMilliseconds(2000)
     await lender(worker_config, start_worker)
     job_id = await jobs.submit({"a": URLS["a"]}, "noop")
     (first,) = await claim_all(worker_stub, "sleeper", 1)
     assert list((await worker_stub.Heartbeat(HeartbeatRequest(worker_id="sleeper"))).canceled) == []
-    await asyncio.sleep(0.9)
+    await asyncio.sleep(2.2)
     assert await refused(worker_stub.Heartbeat(HeartbeatRequest(worker_id="sleeper"))) == grpc.StatusCode.ABORTED
     assert await refused(complete(worker_stub, "sleeper", first.claim)) == grpc.StatusCode.ABORTED
     (second,) = await claim_all(worker_stub, "heir", 1)
@@ -133,13 +133,13 @@ async def claim_is_over(stub: Any, worker: str, name: str) -> bool:
 async def test_heartbeats_keep_a_lease_and_tell_of_canceled_jobs(
     worker_config: Config, jobs: Jobs, start_worker: Start, worker_stub: Any
 ) -> None:
-    worker_config.worker.heartbeat_ttl.FromMilliseconds(900)
+    worker_config.worker.heartbeat_ttl.FromMilliseconds(2000)
     await lender(worker_config, start_worker)
     canceled = await jobs.submit({"a": URLS["a"]}, "noop")
     kept = await jobs.submit({"b": URLS["b"]}, "noop")
     claims = {entry.task.job_id: entry.claim for entry in await claim_all(worker_stub, "diligent", 2)}
     for _ in range(5):
-        await asyncio.sleep(0.3)
+        await asyncio.sleep(0.5)
         assert list((await worker_stub.Heartbeat(HeartbeatRequest(worker_id="diligent"))).canceled) == []
     await jobs.ledger.cancel(canceled, "test")
     told = await worker_stub.Heartbeat(HeartbeatRequest(worker_id="diligent"))
