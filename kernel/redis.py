@@ -66,6 +66,11 @@ def is_transient(message: str) -> bool:
     return message.startswith(_NOT_NOW)
 
 
+def is_other_kind(error: Exception) -> bool:
+    """Whether a command was refused since its key holds a value of another kind, which somebody else has put there."""
+    return "WRONGTYPE" in str(error)
+
+
 def _translated(error: Exception, address: str) -> Exception:
     """The error as callers see it: `UNAVAILABLE` for what may pass, itself for a fault of ours."""
     if isinstance(error, RedisConnectionError | RedisTimeoutError | OSError):

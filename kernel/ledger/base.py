@@ -1,10 +1,13 @@
 """What the parts of the ledger share."""
 
 from collections.abc import Sequence
+from typing import Any
+
+from redis.exceptions import ResponseError
 
 from fetchbox.config.v1 import config_pb2
 from kernel import keys, scripts
-from kernel.redis import RedisClients
+from kernel.redis import RedisClients, is_other_kind
 
 TERMINAL = frozenset({"done", "partial", "error", "canceled"})
 """The words of ledger status that nothing but a replay leaves."""
@@ -24,12 +27,26 @@ class Base:
     def _lanes(self) -> list[str]:
         return [keys.stream(keys.TASKS, partition) for partition in range(self._partitions)]
 
+    async def _one(self, *command: str | bytes | int | float) -> Any:
+        """Runs a command; None where its key holds a value of another kind, which is none of the ledger's."""
+        try:
+            return await self._clients.commands.execute_command(*command)
+        except ResponseError as error:
+            if is_other_kind(error):
+                return None
+            raise
+
     async def _many(self, commands: Sequence[tuple[str | bytes | int | float, ...]]) -> list[object]:
-        """Runs independent commands in one round trip."""
+        """Runs independent commands in one round trip; each reply is as of `_one`."""
         async with self._clients.commands.pipeline(transaction=False) as pipeline:
             for command in commands:
                 pipeline.execute_command(*command)
-            return list(await pipeline.execute())
+            try:
+                return list(await pipeline.execute())
+            except ResponseError as error:
+                if not is_other_kind(error):
+                    raise
+        return [await self._one(*command) for command in commands]
 
     async def _ended(self, job_id: str, ended_ms: int) -> None:
         """Notes the end of a job in the indexes."""

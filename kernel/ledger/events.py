@@ -37,30 +37,26 @@ class JobEvent:
 
 
 class Timeline(Base):
-    """Reading events."""
+    """Reading events. A key that holds no stream holds none."""
 
     async def events(self, job_id: str, after: str = "", limit: int = _COUNT) -> list[JobEvent]:
         """Up to `limit` events after an id (empty: from the first), oldest first."""
-        rows = await self._clients.commands.execute_command(
-            "XRANGE", keys.job_events(job_id), f"({after}" if after else "-", "+", "COUNT", limit
-        )
-        return [event_of(*row) for row in rows]
+        rows = await self._one("XRANGE", keys.job_events(job_id), f"({after}" if after else "-", "+", "COUNT", limit)
+        return [event_of(*row) for row in rows or ()]
 
     async def last_events(self, job_id: str, limit: int = 1) -> list[JobEvent]:
         """The newest events, newest first."""
-        rows = await self._clients.commands.execute_command(
-            "XREVRANGE", keys.job_events(job_id), "+", "-", "COUNT", limit
-        )
-        return [event_of(*row) for row in rows]
+        rows = await self._one("XREVRANGE", keys.job_events(job_id), "+", "-", "COUNT", limit)
+        return [event_of(*row) for row in rows or ()]
 
     async def event_at(self, job_id: str, event_id: str) -> JobEvent | None:
         """The event with this id; None where there is none (any more)."""
-        rows = await self._clients.commands.execute_command("XRANGE", keys.job_events(job_id), event_id, event_id)
+        rows = await self._one("XRANGE", keys.job_events(job_id), event_id, event_id)
         return event_of(*rows[0]) if rows else None
 
     async def state(self, job_id: str) -> tuple[str, str, str] | None:
         """What changes with a record: status, time of its last change, revision; None where there is no record."""
-        values = await self._clients.commands.execute_command("HMGET", keys.job(job_id), *_STATE)
+        values = await self._one("HMGET", keys.job(job_id), *_STATE) or (b"", b"", b"")
         status, updated, revision = (_text(value or b"") for value in values)
         return (status, updated, revision) if status or updated or revision else None
 

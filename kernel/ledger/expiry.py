@@ -47,7 +47,7 @@ class Expiry(Base):
         """Lets the time of those run that have ended: a worker of another may have died before, or not care."""
         found = await self._many([("HGET", keys.job(job_id), "status") for job_id in endless]) if endless else []
         for job_id, status in zip(endless, found, strict=True):
-            if isinstance(status, bytes) and status.decode() in TERMINAL:
+            if isinstance(status, bytes) and status.decode(errors="replace") in TERMINAL:
                 names = [keys.job(job_id), keys.job_events(job_id)]
                 await self._clients.call(scripts.EXPIRE, names, [self._config.tasks.job_ttl_s])
 
@@ -76,6 +76,6 @@ class Expiry(Base):
 
     async def _relist(self, job_ids: Sequence[str]) -> None:
         for job_id in job_ids:
-            created = await self._clients.commands.execute_command("HGET", keys.job(job_id), "created_ts")
-            if created is not None:
+            created = await self._one("HGET", keys.job(job_id), "created_ts")
+            if created is not None and created.isdigit():
                 await self._clients.call(scripts.INDEX, [keys.job_index()], ["NX", created, job_id])

@@ -58,7 +58,7 @@ class Leftovers:
                 scripts.TASK_TIDY, [keys.QUEUE], [keys.GROUP_WORKERS, after, _STEP]
             )
             cleared += await self._settle(
-                [_Left(*map(bytes.decode, found[i : i + 3])) for i in range(0, len(found), 3)]
+                [_Left(*(part.decode(errors="replace") for part in found[i : i + 3])) for i in range(0, len(found), 3)]
             )
             after = following.decode()
         return cleared

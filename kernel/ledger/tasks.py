@@ -34,8 +34,8 @@ class TaskRecords(Base):
     async def task(self, job_id: str) -> TaskRecord | None:
         """The whole record; None where there is none (any more)."""
         fields = (*FIELDS, *_TEXTS)
-        reply = await self._clients.commands.execute_command("HMGET", keys.job(job_id), *fields)
-        values = {name: value for name, value in zip(fields, reply, strict=True) if value is not None}
+        reply = await self._one("HMGET", keys.job(job_id), *fields) or ()
+        values = {name: value for name, value in zip(fields, reply, strict=False) if value is not None}
         if not values:
             return None
         record = from_hash({**values, b"job_id": job_id.encode()}, self._config.object_store.bucket)

@@ -31,6 +31,8 @@ TERMINAL = frozenset({"done", "error", "canceled"})
 REOPENED = "replayed"
 """The type of the event that takes the end of a job back."""
 PAGE = 500
+_LAST_NUMBER = 2**64 - 1
+"""The highest that a part of the id of an entry can be."""
 IDLE_SECONDS = 15.0
 """After so long a silence the record is looked at, so that a stream ends when the record is gone."""
 _BACKFILLS = 8
@@ -107,7 +109,10 @@ class JobWatches:
             return _Place()
         first = await self._ledger.events(job_id, START, 1)
         newest = await self._ledger.last_events(job_id)
-        if not first or not newest or not parse_id(first[0].id) <= parse_id(cursor) <= parse_id(newest[0].id):
+        place = parse_id(cursor)
+        if not first or not newest or not parse_id(first[0].id) <= place <= parse_id(newest[0].id):
+            return _Place(is_foreign=True)
+        if max(place) > _LAST_NUMBER:
             return _Place(is_foreign=True)
         known = await self._ledger.event_at(job_id, cursor)
         if known is None:

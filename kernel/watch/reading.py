@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
@@ -10,7 +11,7 @@ from redis.exceptions import ResponseError
 
 from kernel.errors import FetchboxError, unavailable
 from kernel.pipe import Pipe
-from kernel.redis import BLOCK_MARGIN, RedisClients
+from kernel.redis import BLOCK_MARGIN, RedisClients, is_other_kind
 from kernel.telemetry.logs import get_logger
 
 _log = get_logger("watch.reading")
@@ -35,15 +36,37 @@ class StreamRead:
         self._may_interrupt = True
 
     async def read(self, cursors: Mapping[str, str]) -> dict[str, list[Row]]:
-        """What follows each stream's cursor; empty when nothing came in time. Raises `UNAVAILABLE`."""
+        """What follows each stream's cursor; empty when nothing came in time. Raises `UNAVAILABLE`.
+
+        A key that holds no stream is left out as long as it does, so that it holds up none of the others.
+        """
         pipe = await self._connected()
-        block = int(BLOCK_SECONDS * 1000)
-        command = ("XREAD", "COUNT", _COUNT, "BLOCK", block, "STREAMS", *cursors, *cursors.values())
-        reply = (await pipe.run([command], BLOCK_SECONDS + BLOCK_MARGIN))[0]
+        reply = await self._read(pipe, cursors)
+        if isinstance(reply, hiredis.ReplyError) and is_other_kind(reply):
+            others = await self._streams(pipe, cursors)
+            _log.warn("streams_left_out", count=len(cursors) - len(others))
+            if not others:
+                await asyncio.sleep(BLOCK_SECONDS)
+                return {}
+            reply = await self._read(pipe, others)
         if isinstance(reply, hiredis.ReplyError):
             self.close()
             raise unavailable(f"Redis at {self._clients.address} refuses to read: {reply}")
         return {name.decode(): rows for name, rows in reply or ()}
+
+    async def _read(self, pipe: Pipe, cursors: Mapping[str, str]) -> Any:
+        block = int(BLOCK_SECONDS * 1000)
+        command = ("XREAD", "COUNT", _COUNT, "BLOCK", block, "STREAMS", *cursors, *cursors.values())
+        return (await pipe.run([command], BLOCK_SECONDS + BLOCK_MARGIN))[0]
+
+    async def _streams(self, pipe: Pipe, cursors: Mapping[str, str]) -> dict[str, str]:
+        """Those of the keys that hold a stream, or nothing yet."""
+        kinds = await pipe.run([("TYPE", name) for name in cursors])
+        return {
+            name: after
+            for (name, after), kind in zip(cursors.items(), kinds, strict=True)
+            if kind in (b"stream", b"none", "stream", "none")
+        }
 
     async def interrupt(self) -> None:
         """Ends the wait of a read, as if its time were over. One that has not begun to wait goes on."""

@@ -120,6 +120,17 @@ async def test_numbers_that_fit_no_message_break_nothing(client: TaskClient, dig
     assert (await client.cancel(odd)).status == "canceled"
 
 
+async def test_a_key_of_another_kind_is_no_job_and_breaks_no_listing(client: TaskClient) -> None:
+    good, gone, odd = await client.create(), await client.create(), await client.create()
+    await client.redis.delete(keys.job(gone.job_id))
+    await client.redis.set(keys.job(gone.job_id), "no record")
+    await client.redis.set(keys.job_events(odd.job_id), "no stream")
+    assert [job.job_id for job in (await client.list()).jobs] == [odd.job_id, good.job_id]
+    assert (await Client.refused(client.get(gone.job_id))).reason == "NOT_FOUND"
+    assert (await client.cancel(odd.job_id)).status == "canceled"
+    assert [event.type async for event in client.watch(odd.job_id)] == ["hello", "canceled"]
+
+
 async def test_jobs_of_manifests_are_shown_too(client: TaskClient) -> None:
     job_id = await manifest_job(client)
     job = await client.get(job_id)

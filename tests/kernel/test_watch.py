@@ -122,14 +122,23 @@ async def test_a_lost_connection_loses_no_event(box: Rig, feed: Feed[JobEvent]) 
                 assert event.id == written
 
 
-async def test_a_stream_of_another_type_is_no_end_of_the_feed(box: Rig, feed: Feed[JobEvent]) -> None:
+async def test_a_key_of_another_kind_holds_up_no_other_watcher(box: Rig, feed: Feed[JobEvent]) -> None:
     await box.redis.set(keys.job_events("odd"), "no stream")
     async with asyncio.timeout(30):
-        with feed.subscribe("a", "0-0", lambda: None) as live:
-            with feed.subscribe("odd", "0-0", lambda: None) as odd:
-                assert await odd.get(0.2) is None
-            await write(box, "a", "token")
-            assert await live.get(30) is not None
+        with feed.subscribe("odd", "0-0", lambda: None) as odd:
+            await asyncio.sleep(0)
+            with feed.subscribe("a", "0-0", lambda: None) as live:
+                for _ in range(3):
+                    written = await write(box, "a", "token")
+                    event = await live.get(30)
+                    assert event is not None
+                    assert event.id == written, "while the other one is watched as well"
+                assert await odd.get(0) is None
+                await box.redis.delete(keys.job_events("odd"))
+                written = await write(box, "odd", "token")
+                event = await odd.get(30)
+                assert event is not None
+                assert event.id == written, "it heals by itself"
 
 
 BYTES = st.binary(max_size=12) | st.sampled_from([b"done", b"12", b"-1", b"9" * 30, b"{}", b"{", b'"\xff"', b"a\r\nb"])

@@ -92,6 +92,14 @@ async def test_a_cursor_beyond_the_last_event_gets_a_gap_and_all_events(operator
     assert json.loads(events[0].data)["last_id"] == "0-0"
 
 
+async def test_a_cursor_that_no_entry_can_have_gets_a_gap_as_well(operator, hand):
+    job_id = await hand.job(1)
+    await asyncio.sleep(0.002)  # the two events are of different milliseconds
+    await hand.settle(job_id, 1)
+    first = (await hand.ledger.events(job_id))[0].id.partition("-")[0]
+    assert types(await watch(operator, job_id, f"{first}-{2**64}")) == ["hello", "gap", "queued", "done"]
+
+
 async def test_a_cancel_ends_the_stream(operator, hand):
     job_id = await hand.job()
     watching = asyncio.create_task(watch(operator, job_id))
