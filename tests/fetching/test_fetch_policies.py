@@ -23,7 +23,7 @@ MIB = 1024 * 1024
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    for _ in range(400):
+    for _ in range(1500):
         if holds():
             return
         await asyncio.sleep(0.02)
