@@ -1,4 +1,4 @@
-"""What workers that know only seed 004 leave on the queue: they acknowledge entries, and delete none."""
+"""What lies on the queue and is of no use: what workers of others acknowledged, and canceled jobs that nobody took."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from kernel import keys, scripts
 from kernel.clock import Clock
+from kernel.config import TASKS
 from kernel.errors import FetchboxError
 from kernel.ledger.base import TERMINAL
 from kernel.redis import RedisClients
@@ -17,18 +18,29 @@ from kernel.telemetry.logs import get_logger
 _log = get_logger(__name__)
 _STEP = 100
 """Entries that one script looks at; each of them may hold 200 KB."""
+_LYING = [keys.SLOTS, keys.DELAYED, keys.RETURNED, *map(keys.routed, TASKS)]
+"""Under these names entries wait to be taken; those that only workers elsewhere run, maybe for ever."""
 _PAUSE = 1.0
 """The least time between two looks for room, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Left:
-    """An entry that was read and is with nobody."""
+    """An entry that was read and is in no worker's hands."""
 
     id: str
     job_id: str
     counted: str
     """The task under which it is counted as open; empty for another's entry."""
+    lies: str
+    """Not empty where it waits to be taken, and was not acknowledged."""
+
+    def is_over(self, status: str | None) -> bool:
+        """Whether it may go, by the status of its job, None without a record.
+
+        One that waits and has failed is still to become a dead letter: whoever takes it sees to that.
+        """
+        return status == "canceled" if self.lies else status is None or status in TERMINAL
 
 
 class Leftovers:
@@ -47,18 +59,18 @@ class Leftovers:
         self._looked_at = -_PAUSE
 
     async def clear(self) -> list[str]:
-        """Deletes entries that were read and are with nobody; the ids of their jobs.
+        """Deletes entries that were read and are of no use; the ids of their jobs.
 
-        An entry whose job has not ended was never acknowledged by whoever keeps the contract (seed 004, Consumer group
-        usage): its consumer was deleted, and it is given back to be run.
+        One with nobody whose job has not ended was never acknowledged by whoever keeps the contract (seed 004,
+        Consumer group usage): its consumer was deleted, and it is given back to be run.
         """
         after, cleared = "-", list[str]()
         while after:
             following, *found = await self._clients.call(
-                scripts.TASK_TIDY, [keys.QUEUE], [keys.GROUP_WORKERS, after, _STEP]
+                scripts.TASK_TIDY, [keys.QUEUE], [keys.GROUP_WORKERS, after, _STEP, *_LYING]
             )
             cleared += await self._settle(
-                [_Left(*(part.decode(errors="replace") for part in found[i : i + 3])) for i in range(0, len(found), 3)]
+                [_Left(*(part.decode(errors="replace") for part in found[i : i + 4])) for i in range(0, len(found), 4)]
             )
             after = following.decode()
         return cleared
@@ -95,7 +107,10 @@ class Leftovers:
             for entry in left:
                 batch.hget(keys.job(entry.job_id), "status")
             for entry, status in zip(left, await batch.execute(), strict=True):
-                (over if status is None or status.decode() in TERMINAL else lost).append(entry)
+                if entry.is_over(status and status.decode()):
+                    over.append(entry)
+                elif not entry.lies:
+                    lost.append(entry)
         if lost:
             _log.warn("queue_entries_returned", count=len(lost))
             await self._clients.call(

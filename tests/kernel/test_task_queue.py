@@ -416,6 +416,23 @@ async def test_what_was_never_acknowledged_is_given_back(box: QueueRig) -> None:
     assert await box.open() == {"chat": 1}
 
 
+async def test_a_canceled_job_that_nobody_takes_makes_room(redis_server: str) -> None:
+    """Tasks for workers elsewhere lie aside, maybe for ever: what was canceled must not fill the backlog."""
+    async with queue_rig(redis_server, tool=4) as box:
+        jobs = [new_task("tool") for _ in range(4)]
+        for new in jobs:
+            await box.queue.create(new)
+        for consumer in (keys.routed("tool"), keys.DELAYED, keys.routed("tool"), "a-worker"):
+            await box.deliver(consumer=consumer)
+        for new in (jobs[0], jobs[1], jobs[3]):
+            await box.ledger.cancel(new.job_id, "test")
+        await box.end(jobs[2].job_id, "error")
+        await box.queue.create(last := new_task("tool"))
+        assert box.announced == [([jobs[0].job_id, jobs[1].job_id], 4)]
+        assert await box.queued() == [jobs[2].job_id, jobs[3].job_id, last.job_id], "its dead letter, and its worker's"
+        assert await box.open() == await box.counted() == {"tool": 3}
+
+
 async def test_clearing_without_stream_or_group(redis_server: str) -> None:
     async with queue_rig(redis_server) as box:
         await box.redis.delete(keys.QUEUE)
