@@ -25,11 +25,18 @@ def violations(message: Message) -> list[Violation]:
     return [
         Violation(
             path_of(broken.proto.field.elements if broken.proto.field else ()),
-            broken.proto.message,
+            _told(broken.proto.message),
             broken.proto.rule_id,
         )
         for broken in protovalidate.collect_violations(message)
     ]
+
+
+def _told(rule: str) -> str:
+    """A rule for people: the empty value that a list allows means absence, a least length of 1 presence."""
+    if rule in {"must be at least 1 bytes", "must be at least 1 characters"}:
+        return "must not be empty"
+    return rule.replace("must be in list [, ", "must be in list [")
 
 
 def path_of(elements: Iterable[_Element]) -> str:

@@ -6,6 +6,7 @@ from google.rpc.error_details_pb2 import BadRequest, ErrorInfo, RetryInfo
 
 from fetchbox.errors.v1 import errors_pb2
 from fetchbox.errors.v1.errors_pb2 import FailureCode, Reason
+from fetchbox.task.v1 import task_service_pb2
 from kernel.errors import (
     FetchboxError,
     Violation,
@@ -17,6 +18,7 @@ from kernel.errors import (
     reason_of,
     to_status,
 )
+from kernel.validation import violations
 
 SEED_STATUSES = {
     "INVALID_PAYLOAD": 400,
@@ -51,6 +53,18 @@ def test_every_reason_and_failure_code_carries_its_mapping() -> None:
         assert found.grpc_code != code_pb2.OK
     for value in FailureCode.DESCRIPTOR.values[1:]:
         assert value.GetOptions().HasExtension(errors_pb2.failure), value.name
+
+
+def test_rules_are_told_for_people() -> None:
+    """An empty value that is allowed is no choice to offer, and a length of at least one byte is that there is any."""
+    listing = task_service_pb2.ListJobsRequest(status="finished")
+    (broken,) = violations(listing)
+    assert (broken.field, broken.description) == (
+        "status",
+        "must be in list [queued, running, done, partial, error, canceled]",
+    )
+    empty = violations(task_service_pb2.CreateJobRequest(task="chat"))
+    assert [(one.field, one.description) for one in empty] == [("payload", "must not be empty")]
 
 
 def test_a_status_carries_reason_violations_and_delay() -> None:
