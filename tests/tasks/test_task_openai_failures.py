@@ -193,8 +193,10 @@ async def test_an_endpoint_that_is_not_there(failing: Failing) -> None:
     (port,) = free_ports(1)
     error = await failing(endpoint=f"http://127.0.0.1:{port}/v1")
     assert error.code == "HANDLER_CONNECTION"
+    assert str(error).endswith(f"no connection to 127.0.0.1:{port}: Connection refused")
     error = await failing(endpoint="http://no-such-host.invalid/v1")
     assert error.code == "HANDLER_CONNECTION"
+    assert "no connection to no-such-host.invalid:80: " in str(error)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Final
 
 import aiohttp
@@ -57,4 +58,11 @@ def transport(error: Exception) -> TaskError:
         return protocol(f"the endpoint's answer breaks HTTP: {brief(getattr(error, 'message', error))}")
     if isinstance(error, aiohttp.ClientPayloadError):
         return connection("the endpoint hung up within its answer")
+    if isinstance(error, aiohttp.ClientConnectorError) and not isinstance(error, aiohttp.ClientSSLError):
+        return connection(f"no connection to {error.host}:{error.port}: {_reason(error.os_error)}")
     return connection(f"no connection to the endpoint, or it broke: {brief(error)}")
+
+
+def _reason(error: OSError) -> str:
+    """What the system says; that of a name that cannot be resolved has a negative number, or none."""
+    return os.strerror(error.errno) if error.errno is not None and error.errno > 0 else brief(error.strerror or error)
