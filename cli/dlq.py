@@ -88,6 +88,8 @@ def replay(
         out.document({"outcomes": [as_dict(outcome) for outcome in outcomes]})
     else:
         out.table(("position", "outcome", "replay"), [(one.position, one.outcome, one.replay) for one in outcomes])
+        if not outcomes:
+            out.note(f"there is no dead letter of the job {job}; `fetchbox dlq list` shows those there are", "yellow")
     if any(outcome.outcome not in {"replayed", "already_replayed"} for outcome in outcomes):
         raise typer.Exit(SOME_FAILED)
 

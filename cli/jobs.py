@@ -10,7 +10,7 @@ import typer
 from cli import channels, create
 from cli.command import command, group
 from cli.follow import follow, leaving
-from cli.found import find
+from cli.found import FETCH, find
 from cli.output import as_dict, out
 from cli.problems import SOME_FAILED, USAGE, CommandError
 from cli.progress import JobProgress
@@ -83,9 +83,7 @@ def list_jobs(
             job.task,
             job.job_type,
             job.status,
-            job.resource_completed,
-            job.resource_failed,
-            job.resource_total,
+            *_counts(job),
             shown(job.created_at),
         )
         for job in answer.jobs
@@ -93,6 +91,11 @@ def list_jobs(
     out.table(columns, rows)
     if answer.next_page_token:
         out.note(f"more: --page {answer.next_page_token}")
+
+
+def _counts(job: Job) -> tuple[object, object, object]:
+    """Its resources; a job of a task has none."""
+    return (job.resource_completed, job.resource_failed, job.resource_total) if job.task == FETCH else ("", "", "")
 
 
 @command(app)

@@ -38,7 +38,7 @@ _HINTS = {
     "UNAUTHORIZED": "Give a token with --token or FETCHBOX_TOKEN.",
     "FORBIDDEN": "Use the token of an operator, or of the tenant you name.",
     "UNSUPPORTED_JOB_TYPE": "Configure it under [job_types.<name>], or use --job-type default.",
-    "IDEMPOTENCY_CONFLICT": "This key was used with another document: use another --idempotency-key.",
+    "IDEMPOTENCY_CONFLICT": "This key was used with another request: use another --idempotency-key.",
     "PAYLOAD_TOO_LARGE": "Split it into several.",
     "RATE_LIMITED": "Wait and try again.",
     "UNAVAILABLE": "`fetchbox health` shows what is down.",

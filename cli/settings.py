@@ -73,8 +73,9 @@ def load_config(path: Path | None, environ: Mapping[str, str] | None = None) -> 
 
 def config_problem(error: "ConfigError", where: str) -> CommandError:
     """A configuration that cannot be used, with every broken key."""
+    wrong = f"{error.key}: {error.rule}" if not error.more else f"{1 + len(error.more)} keys are wrong"
     return CommandError(
-        f"the configuration ({where}) cannot be used: {error.key}: {error.rule}",
+        f"the configuration ({where}) cannot be used: {wrong}",
         USAGE,
         "CONFIG",
         "Correct these keys; `fetchbox config check` tells when all is well.",

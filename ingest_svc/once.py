@@ -163,7 +163,7 @@ class Once:
         if begun.state == "conflict":
             raise FetchboxError(
                 errors_pb2.REASON_IDEMPOTENCY_CONFLICT,
-                f"the idempotency key stands for another document, that of the job {begun.job_id}",
+                f"the idempotency key stands for another request, that of the job {begun.job_id}",
                 metadata={"job_id": begun.job_id},
             )
         return begun

@@ -167,6 +167,7 @@ def test_a_wrong_configuration_is_fatal_and_names_the_keys(cli: CommandLine, cal
     assert run.returncode == 2, run
     assert "worker.count" in run.stderr
     assert "worker.max_retries" in run.stderr
+    assert "2 keys are wrong" in run.stderr
     assert "Traceback" not in run.stderr
 
 

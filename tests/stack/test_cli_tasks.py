@@ -142,6 +142,7 @@ def test_a_failed_task_is_a_dead_letter_that_can_be_replayed(connected: CommandL
     header, letter = (line.split("\t") for line in _letters(connected, job["job_id"]))
     assert dict(zip(header, letter, strict=True))["task"] == "chat"
     assert connected.run("dlq", "replay", "--job", job["job_id"]).returncode == 0
+    assert "there is no dead letter of the job nothing" in connected.run("dlq", "replay", "--job", "nothing").stderr
     again = connected.run("jobs", "watch", job["job_id"])
     assert (again.returncode, again.stdout) == (0, "Nothing is lost here."), again
 
@@ -215,6 +216,7 @@ def test_tasks_are_listed_beside_manifests(connected: CommandLine, waiting: str)
     listed = {row[0]: dict(zip(header, row, strict=True)) for row in rows}
     assert {row["task"] for row in listed.values()} == {"plan"}
     assert listed[waiting]["status"] == "queued"
+    assert [listed[waiting][name] for name in ("stored", "failed", "total")] == ["", "", ""], "it has no resources"
     others = json.loads(connected.run("jobs", "list", "--task", "fetch", "--json").stdout)["jobs"]
     assert all(job["task"] == "fetch" for job in others)
 
