@@ -75,7 +75,10 @@ const ended = new AbortController();
 let beating;
 for (let done = 0; done < most; ) {
   const max_tasks = Math.min(4, most - done);
-  const { tasks, lease } = await call("ClaimTasks", { max_tasks, wait: { seconds: 20 }, kinds: ["tool"] });
+  const { tasks, lease } = await call("ClaimTasks", { max_tasks, wait: { seconds: 20 }, kinds: ["tool"] }).catch((error) => {
+    console.error(error.details ?? error.message);
+    process.exit(1);
+  });
   beating ??= beat(lease.seconds + lease.nanos / 1e9, ended.signal);
   for (const [index, { outcome }] of (await Promise.all(tasks.map(run))).entries()) {
     console.log(tasks[index].queued_task.job_id, outcome);
