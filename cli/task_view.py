@@ -72,7 +72,7 @@ def task_facts(job: Job) -> dict[str, object]:
         "status": job.status,
         "tenant": job.tenant,
         "took": f"{(job.updated_ts - job.created_ts) / 1000:.1f} s",
-        "kept": f"{job.ttl_s} s after its end",
+        "kept": f"{job.ttl_s} s after its end" if job.ttl_s else "",
         "result": job.result.decode(),
         "error": f"{code} {message}".strip(),
         "trace": job.trace_id,
