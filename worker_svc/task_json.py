@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-from typing import Any, NoReturn
+import re
+from typing import Any, Final, NoReturn
 
 import orjson
+
+_SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 def payload_object(raw: bytes) -> dict[str, Any]:
@@ -34,6 +37,17 @@ def json_bytes(value: Any) -> bytes:
     if b"null" in encoded and _has_no_number(value):  # which is what orjson makes of them
         raise ValueError("a number in it is infinite or not a number")
     return encoded
+
+
+def has_half_pair(raw: bytes, value: Any) -> bool:
+    """Whether a text of the value that was read from `raw` has half a surrogate pair. May raise `RecursionError`."""
+    if not _SURROGATE.search(raw):
+        return False
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return True
+    return False
 
 
 def _by_json(value: Any, error: TypeError) -> bytes:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Sequence
-from typing import Any, Final, NoReturn
+from typing import Any, NoReturn
 
 from kernel.errors import FetchboxError, Violation, invalid
-
-_SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
+from worker_svc.task_json import has_half_pair
 
 
 def check_result(raw: bytes, most: int) -> None:
@@ -32,14 +30,13 @@ def check_events(events: Sequence[tuple[str, bytes]], first: int, most: int) -> 
 def _value(raw: bytes, where: str) -> Any:
     try:
         value = _decode(raw.decode())
-        if _SURROGATE.search(raw):
-            json.dumps(value, ensure_ascii=False).encode()
-    except UnicodeEncodeError:
-        raise _refused(where, "holds half a surrogate pair") from None
+        half = has_half_pair(raw, value)
     except RecursionError:
         raise _refused(where, "nests too deeply") from None
     except ValueError as error:
         raise _refused(where, f"is no JSON: {error}") from None
+    if half:
+        raise _refused(where, "holds half a surrogate pair")
     return value
 
 

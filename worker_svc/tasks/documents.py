@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-import re
 from typing import Any, Final
 
+from worker_svc.task_json import has_half_pair
 from worker_svc.tasks.failures import bad_payload, protocol
 
 WIRE_FACTOR: Final = 4
 """A result may take this many times its bytes on the wire: escapes, white space, and what stands around it."""
 WIRE_ROOM: Final = 65_536
 """Bytes on the wire beside the result."""
-_SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 def wire_limit(max_result_bytes: int) -> int:
@@ -34,11 +33,12 @@ def parsed(raw: bytes | str) -> Any:
 def parsed_result(raw: bytes) -> Any:
     """The same for a value that is kept as it is: text in it that is no Unicode is refused as well."""
     value = parsed(raw)
-    if _SURROGATE.search(raw):
-        try:
-            json.dumps(value, ensure_ascii=False).encode()
-        except (UnicodeEncodeError, RecursionError) as error:
-            raise protocol("the endpoint sent text with half a surrogate pair") from error
+    try:
+        half = has_half_pair(raw, value)
+    except RecursionError:
+        raise protocol("the endpoint sent JSON that is nested too deeply") from None
+    if half:
+        raise protocol("the endpoint sent text with half a surrogate pair")
     return value
 
 
