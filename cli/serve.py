@@ -28,16 +28,20 @@ class Role(StrEnum):
     WORKER = "worker"
     OPERATOR = "operator"
     GATEWAY = "gateway"
+    PRODUCER = "producer"
+    REAPER = "reaper"
     ALL = "all"
 
 
-PACKAGES = {
-    Role.OPERATOR: "operator_svc",
-    Role.INGEST: "ingest_svc",
-    Role.WORKER: "worker_svc",
-    Role.GATEWAY: "gateway",
+BOOTSTRAPS = {
+    Role.OPERATOR: "operator_svc.bootstrap",
+    Role.INGEST: "ingest_svc.bootstrap",
+    Role.WORKER: "worker_svc.bootstrap",
+    Role.REAPER: "worker_svc.reaper_bootstrap",
+    Role.PRODUCER: "producer_svc.bootstrap",
+    Role.GATEWAY: "gateway.bootstrap",
 }
-"""Where each role lives, in the order in which they start."""
+"""Where each role is built, in the order in which they start."""
 
 
 @command(app)
@@ -57,7 +61,7 @@ def serve(
     """
     options = settings(context)
     loaded = load_config(config or options.config)
-    roles = [known for known in PACKAGES if known in role or Role.ALL in role]
+    roles = [known for known in BOOTSTRAPS if known in role or Role.ALL in role]
     run(loaded, roles)
 
 
@@ -106,7 +110,7 @@ async def _together(config: "Config", roles: Sequence[Role], resources: "Resourc
     metrics.configure([*config.job_types, *kernel_config.TASKS])
     duties: list[Duty] = []
     for role in roles:
-        bootstrap = importlib.import_module(f"{PACKAGES[role]}.bootstrap")
+        bootstrap = importlib.import_module(BOOTSTRAPS[role])
         arguments = (config,) if role is Role.GATEWAY else (config, resources)
         duties.extend((await bootstrap.build(*arguments)).duties)
     if config.observability.metrics_port:

@@ -29,14 +29,28 @@ _SEED_002_SECTIONS = ("redis", "worker", "producer", "circuit_breaker", "observa
 
 _NOT_IN_SEED_002 = frozenset(
     {
+        "observability.namespace",
+        "producer.max_backlog",
+        "producer.scan_interval",
+        "producer.settle",
         "redis.start_patience",
         "redis.tls",
         "redis.tls_ca_file",
         "worker.block",
+        "worker.completed_keep.max_age",
+        "worker.completed_keep.max_count",
         "worker.crash_limit",
+        "worker.dead_letter_keep.max_age",
+        "worker.dead_letter_keep.max_count",
         "worker.deadline",
         "worker.drain_grace",
+        "worker.file_key_prefix",
+        "worker.file_roots",
+        "worker.ingest",
+        "worker.ingest_token",
         "worker.listen",
+        "worker.low_priority_share",
+        "worker.manifest_job_type",
         "worker.reap_interval",
     }
 )
@@ -137,8 +151,8 @@ def _leaves(descriptor: Descriptor, prefix: str) -> Iterator[str]:
     for field in descriptor.fields:
         key = f"{prefix}{field.name}"
         if _is_map(field):
-            continue
-        if field.message_type is None or field.message_type.full_name == "google.protobuf.Duration":
+            yield key  # as a YAML table: WORKER_QUEUES='{high: a, low: b}'
+        elif field.message_type is None or field.message_type.full_name == "google.protobuf.Duration":
             yield key
         elif not field.is_repeated:
             yield from _leaves(field.message_type, f"{key}.")
@@ -166,6 +180,7 @@ def _check(config: Config) -> None:
 
 
 def _cross_checks(config: Config) -> Iterator[tuple[str, str]]:
+    yield from _list_checks(config)
     if seconds(config.worker.backoff.base) > seconds(config.worker.backoff.max):
         yield "worker.backoff.base", "must not be longer than worker.backoff.max"
     for network in config.fetcher.allow_networks:
@@ -182,6 +197,29 @@ def _cross_checks(config: Config) -> Iterator[tuple[str, str]]:
         yield from _proxy_checks(config, f"job_types.{name}.proxy", kind)
     for name, value in _tasks(config):
         yield from _task_checks(config, f"tasks.{name}", value)
+
+
+def _list_checks(config: Config) -> Iterator[tuple[str, str]]:
+    """The rules of seed 002 that speak of two keys, and what keeps its lists apart."""
+    worker = config.worker
+    if 2 * seconds(worker.brpoplpush_timeout) > seconds(worker.heartbeat_ttl):
+        yield "worker.brpoplpush_timeout", "must be at most half of worker.heartbeat_ttl"
+    for priority in worker.priorities:
+        if not worker.queues.get(priority):
+            yield "worker.queues", f"has no entry for the priority {priority!r}, which worker.priorities names"
+    lists = [*(worker.queues.get(priority, "") for priority in worker.priorities)]
+    lists += [worker.completed_list, worker.dead_letter_list]
+    for name in sorted({name for name in lists if name and lists.count(name) > 1}):
+        yield (
+            "worker.queues",
+            f"{name!r} is named twice: each queue, completed_list and dead_letter_list is a list of its own",
+        )
+    if worker.processing_list_pattern == worker.heartbeat_key_pattern:
+        yield "worker.heartbeat_key_pattern", "must differ from worker.processing_list_pattern"
+    if config.producer.default_priority not in worker.priorities:
+        yield "producer.default_priority", "must be one of worker.priorities"
+    if worker.manifest_job_type not in config.job_types:
+        yield "worker.manifest_job_type", "is not under [job_types]"
 
 
 def _tasks(config: Config) -> Iterator[tuple[str, Task]]:

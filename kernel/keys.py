@@ -159,3 +159,41 @@ def rate_limit(tenant: str) -> str:
 def provisioned() -> str:
     """Hash: `{topic}:partitions`, `{topic}:retention_ms` and `{topic}:max_bytes` of the provisioned topics."""
     return "fetchbox:streams"
+
+
+def of_worker(pattern: str, worker: str) -> str:
+    """A key of one worker by a configured pattern, `%s` being its id (seed 002)."""
+    return pattern.replace("%s", worker)
+
+
+FILE_WORKERS = "jobqueue:workers"
+"""Sorted set: worker of file jobs -> when it was last known to be alive, in ms of Redis time."""
+
+FILE_DELAYED = "jobqueue:delayed"
+"""Sorted set: `{unique}|{queue}|{job}` -> when that file job may be tried again, in ms of Redis time."""
+
+FILE_CRASHES = "jobqueue:crashes"
+"""Hash: SHA-1 of a file job -> how often it has lost its worker."""
+
+FILE_SUSPECTS = "jobqueue:suspects"
+"""List: file jobs that have one crash left, each to be run alone."""
+
+
+def file_marks(name: str) -> str:
+    """Sorted set of a list that only grows: how many entries it has ever had -> since when, in ms of Redis time."""
+    return f"{name}:marks"
+
+
+def file_seen(bucket: int) -> str:
+    """Hash: digest of a path -> digest of the file that was enqueued under it; one of many buckets."""
+    return f"jobqueue:seen:{bucket}"
+
+
+def breaker(name: str) -> str:
+    """Hash: state and window of a circuit breaker."""
+    return f"fetchbox:breaker:{name}"
+
+
+def breaker_index() -> str:
+    """Sorted set: circuit breakers that have something to tell -> when that is over, in ms of Redis time."""
+    return "fetchbox:breakers"

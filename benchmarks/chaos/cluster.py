@@ -96,7 +96,7 @@ listen = "127.0.0.1:{self._ports[1]}"
 
 [worker]
 count = 32
-heartbeat_ttl = "3s"
+heartbeat_ttl = "5s"
 reap_interval = "1s"
 max_retries = 10
 crash_limit = {crash_limit}

@@ -35,6 +35,26 @@ def _histogram(name: str, text: str, *labels: str, buckets: tuple[float, ...] = 
     return Histogram(f"fetchbox_{name}", text, labels, registry=REGISTRY, buckets=buckets)
 
 
+# Seed 002, by its own names; `queue` is a priority list, `jobs.tasks` or `jobs:stream`.
+JOBS_PRODUCED = Counter("jobs_produced", "Jobs put onto a queue.", ["queue"], registry=REGISTRY)
+JOBS_CONSUMED = Counter("jobs_consumed", "Jobs taken from a queue.", ["queue"], registry=REGISTRY)
+JOBS_COMPLETED = Counter("jobs_completed", "Jobs that were done.", ["queue"], registry=REGISTRY)
+JOBS_FAILED = Counter("jobs_failed", "Failed attempts, by kind of failure.", ["queue", "reason"], registry=REGISTRY)
+JOBS_RETRIED = Counter("jobs_retried", "Attempts that were put off for another.", ["queue"], registry=REGISTRY)
+JOBS_DEAD = Counter("jobs_dead_letter", "Jobs that failed for good.", ["queue"], registry=REGISTRY)
+REAPED = Counter("reaper_jobs_moved", "Jobs taken from workers that died.", ["queue"], registry=REGISTRY)
+JOB_SECONDS = Histogram(
+    "job_processing_duration_seconds", "One attempt at a job.", ["queue"], registry=REGISTRY, buckets=_SLOW
+)
+QUEUE_LENGTH = Gauge("queue_length", "Jobs that wait in a queue.", ["queue"], registry=REGISTRY)
+BREAKER_STATE = Gauge(
+    "circuit_breaker_state", "Circuit breakers: 0 closed, 1 half-open, 2 open.", ["queue"], registry=REGISTRY
+)
+RECOVERY_SECONDS = _histogram(
+    "recovery_seconds", "From the last heartbeat of a dead worker until its work was taken.", "queue", buckets=_SLOW
+)
+QUEUE_OLDEST_WAITING = _gauge("queue_oldest_waiting_seconds", "Age of the job that waits longest in a queue.", "queue")
+
 # Ingest.
 JOBS_ACCEPTED = _counter("jobs_accepted", "Jobs that were answered with 202.", "job_type")
 JOBS_REFUSED = _counter("jobs_refused", "Submits that were refused, by reason.", "reason")
@@ -104,13 +124,27 @@ DUTY_FAILURES = _counter("duty_failures", "Rounds of a background duty that ende
 
 _HTTP_CODE: Final = re.compile(r"(?:DOWNLOAD|HANDLER)_HTTP_[1-5][0-9]{2}")
 _CODES: Final = frozenset(name.removeprefix("FAILURE_CODE_") for name in FailureCode.keys())  # noqa: SIM118  # an enum wrapper
+_FAMILIES: Final = frozenset(code.partition("_")[0].lower() for code in _CODES)
 _job_types: frozenset[str] = frozenset({"default"})
+_queues: frozenset[str] = frozenset()
 
 
-def configure(job_types: Iterable[str]) -> None:
-    """Names the job types that may be label values; all others count as `other`."""
-    global _job_types  # noqa: PLW0603  # the registry is one a process, and so is this
+def configure(job_types: Iterable[str], queues: Iterable[str] = ()) -> None:
+    """Names the job types and queues that may be label values; all others count as `other`."""
+    global _job_types, _queues  # noqa: PLW0603  # the registry is one a process, and so is this
     _job_types = frozenset(job_types) | {"default"}
+    _queues = frozenset(queues)
+
+
+def queue(name: str) -> str:
+    """The label value of a queue."""
+    return name if name in _queues else OTHER
+
+
+def reason(code: str) -> str:
+    """The kind of a failure code, as a label value: `download`, `storage`, `validation`, …"""
+    family = code.partition("_")[0].lower()
+    return family if family in _FAMILIES else OTHER
 
 
 def job_type(name: str) -> str:

@@ -85,6 +85,9 @@ class Config(_message.Message):
     JOB_TYPES_FIELD_NUMBER: _builtins.int
     PROXIES_FIELD_NUMBER: _builtins.int
     TASKS_FIELD_NUMBER: _builtins.int
+    PRODUCER_FIELD_NUMBER: _builtins.int
+    CIRCUIT_BREAKER_FIELD_NUMBER: _builtins.int
+    REAPER_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def redis(self) -> Global___Redis:
         """The Redis-compatible server that holds streams and ledger."""
@@ -141,6 +144,18 @@ class Config(_message.Message):
     def tasks(self) -> Global___Tasks:
         """Tasks (seed 004)."""
 
+    @_builtins.property
+    def producer(self) -> Global___Producer:
+        """The producer of file jobs (seed 002)."""
+
+    @_builtins.property
+    def circuit_breaker(self) -> Global___CircuitBreaker:
+        """The circuit breakers (seed 002)."""
+
+    @_builtins.property
+    def reaper(self) -> Global___Reaper:
+        """The reaper of the priority lists (seed 002)."""
+
     def __init__(
         self,
         *,
@@ -158,10 +173,13 @@ class Config(_message.Message):
         job_types: _abc.Mapping[_builtins.str, Global___JobType] | None = ...,
         proxies: _abc.Mapping[_builtins.str, Global___ProxyPool] | None = ...,
         tasks: Global___Tasks | None = ...,
+        producer: Global___Producer | None = ...,
+        circuit_breaker: Global___CircuitBreaker | None = ...,
+        reaper: Global___Reaper | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["fetcher", b"fetcher", "gateway", b"gateway", "ingest", b"ingest", "ledger", b"ledger", "object_store", b"object_store", "observability", b"observability", "operator", b"operator", "redis", b"redis", "security", b"security", "streams", b"streams", "tasks", b"tasks", "worker", b"worker"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["circuit_breaker", b"circuit_breaker", "fetcher", b"fetcher", "gateway", b"gateway", "ingest", b"ingest", "ledger", b"ledger", "object_store", b"object_store", "observability", b"observability", "operator", b"operator", "producer", b"producer", "reaper", b"reaper", "redis", b"redis", "security", b"security", "streams", b"streams", "tasks", b"tasks", "worker", b"worker"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["fetcher", b"fetcher", "gateway", b"gateway", "ingest", b"ingest", "job_types", b"job_types", "ledger", b"ledger", "object_store", b"object_store", "observability", b"observability", "operator", b"operator", "proxies", b"proxies", "redis", b"redis", "security", b"security", "streams", b"streams", "tasks", b"tasks", "worker", b"worker"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["circuit_breaker", b"circuit_breaker", "fetcher", b"fetcher", "gateway", b"gateway", "ingest", b"ingest", "job_types", b"job_types", "ledger", b"ledger", "object_store", b"object_store", "observability", b"observability", "operator", b"operator", "producer", b"producer", "proxies", b"proxies", "reaper", b"reaper", "redis", b"redis", "security", b"security", "streams", b"streams", "tasks", b"tasks", "worker", b"worker"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -380,6 +398,26 @@ class Worker(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class QueuesEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     LISTEN_FIELD_NUMBER: _builtins.int
     COUNT_FIELD_NUMBER: _builtins.int
     HEARTBEAT_TTL_FIELD_NUMBER: _builtins.int
@@ -390,6 +428,21 @@ class Worker(_message.Message):
     DRAIN_GRACE_FIELD_NUMBER: _builtins.int
     REAP_INTERVAL_FIELD_NUMBER: _builtins.int
     BLOCK_FIELD_NUMBER: _builtins.int
+    PRIORITIES_FIELD_NUMBER: _builtins.int
+    QUEUES_FIELD_NUMBER: _builtins.int
+    PROCESSING_LIST_PATTERN_FIELD_NUMBER: _builtins.int
+    HEARTBEAT_KEY_PATTERN_FIELD_NUMBER: _builtins.int
+    COMPLETED_LIST_FIELD_NUMBER: _builtins.int
+    DEAD_LETTER_LIST_FIELD_NUMBER: _builtins.int
+    BRPOPLPUSH_TIMEOUT_FIELD_NUMBER: _builtins.int
+    LOW_PRIORITY_SHARE_FIELD_NUMBER: _builtins.int
+    COMPLETED_KEEP_FIELD_NUMBER: _builtins.int
+    DEAD_LETTER_KEEP_FIELD_NUMBER: _builtins.int
+    FILE_ROOTS_FIELD_NUMBER: _builtins.int
+    FILE_KEY_PREFIX_FIELD_NUMBER: _builtins.int
+    INGEST_FIELD_NUMBER: _builtins.int
+    INGEST_TOKEN_FIELD_NUMBER: _builtins.int
+    MANIFEST_JOB_TYPE_FIELD_NUMBER: _builtins.int
     listen: _builtins.str
     """`host:port` to listen at. Default `127.0.0.1:50052`."""
     count: _builtins.int
@@ -398,9 +451,31 @@ class Worker(_message.Message):
     """Retries of a task after its first attempt. Default 3."""
     crash_limit: _builtins.int
     """How often a task may lose its process before it is a dead letter. Default 3."""
+    processing_list_pattern: _builtins.str
+    """The Redis list of what a worker holds; `%s` stands for the worker's id.
+    Default `jobqueue:worker:%s:processing`.
+    """
+    heartbeat_key_pattern: _builtins.str
+    """The Redis key of a worker's heartbeat; `%s` stands for the worker's id. Default `jobqueue:processing:worker:%s`."""
+    completed_list: _builtins.str
+    """The Redis list of completed file jobs. Default `jobqueue:completed`."""
+    dead_letter_list: _builtins.str
+    """The Redis list of file jobs that failed for good. Default `jobqueue:dead_letter`."""
+    low_priority_share: _builtins.float
+    """The share of file jobs that is taken from the lower queues while a higher one is never empty, 0 to 0.5; 0 means
+    that the higher one always goes first. Default 0.0.
+    """
+    file_key_prefix: _builtins.str
+    """What the object keys of stored files begin with; the path below its root follows. Default `files/`."""
+    ingest: _builtins.str
+    """Where the ingest service is, for files that are manifests. Default `127.0.0.1:50051`."""
+    ingest_token: _builtins.str
+    """The bearer token for the ingest service. Default: none."""
+    manifest_job_type: _builtins.str
+    """The job type of files that are manifests. Default `default`."""
     @_builtins.property
     def heartbeat_ttl(self) -> _duration_pb2.Duration:
-        """The life of a worker's heartbeat; it is renewed three times as often. Default 30s."""
+        """The life of a worker's heartbeat, at least 5s; it is renewed three times as often. Default 30s."""
 
     @_builtins.property
     def backoff(self) -> Global___Backoff:
@@ -422,6 +497,30 @@ class Worker(_message.Message):
     def block(self) -> _duration_pb2.Duration:
         """The longest wait of one claim for new work. Default 1s."""
 
+    @_builtins.property
+    def priorities(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The priorities of file jobs, the highest first. Default `high`, `low`."""
+
+    @_builtins.property
+    def queues(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """The Redis list of each priority. Default `jobqueue:high_priority` and `jobqueue:low_priority`."""
+
+    @_builtins.property
+    def brpoplpush_timeout(self) -> _duration_pb2.Duration:
+        """The longest blocking move from a queue, at most half of `heartbeat_ttl`. Default 1s."""
+
+    @_builtins.property
+    def completed_keep(self) -> Global___ListRetention:
+        """How much of `completed_list` is kept."""
+
+    @_builtins.property
+    def dead_letter_keep(self) -> Global___ListRetention:
+        """How much of `dead_letter_list` is kept."""
+
+    @_builtins.property
+    def file_roots(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Directories that file jobs may read from; a file elsewhere is refused. Default: `producer.scan_dir` alone."""
+
     def __init__(
         self,
         *,
@@ -435,14 +534,203 @@ class Worker(_message.Message):
         drain_grace: _duration_pb2.Duration | None = ...,
         reap_interval: _duration_pb2.Duration | None = ...,
         block: _duration_pb2.Duration | None = ...,
+        priorities: _abc.Iterable[_builtins.str] | None = ...,
+        queues: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        processing_list_pattern: _builtins.str = ...,
+        heartbeat_key_pattern: _builtins.str = ...,
+        completed_list: _builtins.str = ...,
+        dead_letter_list: _builtins.str = ...,
+        brpoplpush_timeout: _duration_pb2.Duration | None = ...,
+        low_priority_share: _builtins.float = ...,
+        completed_keep: Global___ListRetention | None = ...,
+        dead_letter_keep: Global___ListRetention | None = ...,
+        file_roots: _abc.Iterable[_builtins.str] | None = ...,
+        file_key_prefix: _builtins.str = ...,
+        ingest: _builtins.str = ...,
+        ingest_token: _builtins.str = ...,
+        manifest_job_type: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["backoff", b"backoff", "block", b"block", "deadline", b"deadline", "drain_grace", b"drain_grace", "heartbeat_ttl", b"heartbeat_ttl", "reap_interval", b"reap_interval"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["backoff", b"backoff", "block", b"block", "brpoplpush_timeout", b"brpoplpush_timeout", "completed_keep", b"completed_keep", "dead_letter_keep", b"dead_letter_keep", "deadline", b"deadline", "drain_grace", b"drain_grace", "heartbeat_ttl", b"heartbeat_ttl", "reap_interval", b"reap_interval"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["backoff", b"backoff", "block", b"block", "count", b"count", "crash_limit", b"crash_limit", "deadline", b"deadline", "drain_grace", b"drain_grace", "heartbeat_ttl", b"heartbeat_ttl", "listen", b"listen", "max_retries", b"max_retries", "reap_interval", b"reap_interval"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["backoff", b"backoff", "block", b"block", "brpoplpush_timeout", b"brpoplpush_timeout", "completed_keep", b"completed_keep", "completed_list", b"completed_list", "count", b"count", "crash_limit", b"crash_limit", "dead_letter_keep", b"dead_letter_keep", "dead_letter_list", b"dead_letter_list", "deadline", b"deadline", "drain_grace", b"drain_grace", "file_key_prefix", b"file_key_prefix", "file_roots", b"file_roots", "heartbeat_key_pattern", b"heartbeat_key_pattern", "heartbeat_ttl", b"heartbeat_ttl", "ingest", b"ingest", "ingest_token", b"ingest_token", "listen", b"listen", "low_priority_share", b"low_priority_share", "manifest_job_type", b"manifest_job_type", "max_retries", b"max_retries", "priorities", b"priorities", "processing_list_pattern", b"processing_list_pattern", "queues", b"queues", "reap_interval", b"reap_interval"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Worker: _TypeAlias = Worker  # noqa: Y015
+
+@_typing.final
+class ListRetention(_message.Message):
+    """How much of a list is kept. The oldest go first."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MAX_COUNT_FIELD_NUMBER: _builtins.int
+    MAX_AGE_FIELD_NUMBER: _builtins.int
+    max_count: _builtins.int
+    """The most entries. Default 10000."""
+    @_builtins.property
+    def max_age(self) -> _duration_pb2.Duration:
+        """The greatest age. Default 168h."""
+
+    def __init__(
+        self,
+        *,
+        max_count: _builtins.int = ...,
+        max_age: _duration_pb2.Duration | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["max_age", b"max_age"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["max_age", b"max_age", "max_count", b"max_count"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListRetention: _TypeAlias = ListRetention  # noqa: Y015
+
+@_typing.final
+class Producer(_message.Message):
+    """The producer: puts the files of a directory onto the priority lists (seed 002 `producer`)."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SCAN_DIR_FIELD_NUMBER: _builtins.int
+    INCLUDE_GLOBS_FIELD_NUMBER: _builtins.int
+    EXCLUDE_GLOBS_FIELD_NUMBER: _builtins.int
+    DEFAULT_PRIORITY_FIELD_NUMBER: _builtins.int
+    HIGH_PRIORITY_EXTS_FIELD_NUMBER: _builtins.int
+    RATE_LIMIT_PER_SEC_FIELD_NUMBER: _builtins.int
+    RATE_LIMIT_KEY_FIELD_NUMBER: _builtins.int
+    SCAN_INTERVAL_FIELD_NUMBER: _builtins.int
+    SETTLE_FIELD_NUMBER: _builtins.int
+    MAX_BACKLOG_FIELD_NUMBER: _builtins.int
+    scan_dir: _builtins.str
+    """The directory that is scanned, with all below it. Required by the role `producer`. Default: none."""
+    default_priority: _builtins.str
+    """The priority of files that no other rule covers. Default `low`."""
+    rate_limit_per_sec: _builtins.int
+    """The most files that all producers together put onto the lists in a second; 0 means no limit. Default 100."""
+    rate_limit_key: _builtins.str
+    """The Redis key of that shared limit. Default `jobqueue:rate_limit:producer`."""
+    max_backlog: _builtins.int
+    """The producer waits while a queue is longer than this; 0 means no limit. Default 100000."""
+    @_builtins.property
+    def include_globs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Only files that match one of these are taken: `*` and `?` within a name, `**` for any directories, relative to
+        `scan_dir`; a pattern without a slash matches names at any depth. Default: all files.
+        """
+
+    @_builtins.property
+    def exclude_globs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Files and directories that match one of these are left alone. Default: `.*`, `*~`, `*.tmp`, `*.part`, `*.partial`,
+        `*.crdownload`, `*.swp`.
+        """
+
+    @_builtins.property
+    def high_priority_exts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Extensions (`.csv`) whose files get the first of `worker.priorities`, whatever their case. Default: none."""
+
+    @_builtins.property
+    def scan_interval(self) -> _duration_pb2.Duration:
+        """How often the whole directory is looked through, beside being watched. Default 60s."""
+
+    @_builtins.property
+    def settle(self) -> _duration_pb2.Duration:
+        """How long a file must have been left unchanged before it is taken. Default 2s."""
+
+    def __init__(
+        self,
+        *,
+        scan_dir: _builtins.str = ...,
+        include_globs: _abc.Iterable[_builtins.str] | None = ...,
+        exclude_globs: _abc.Iterable[_builtins.str] | None = ...,
+        default_priority: _builtins.str = ...,
+        high_priority_exts: _abc.Iterable[_builtins.str] | None = ...,
+        rate_limit_per_sec: _builtins.int = ...,
+        rate_limit_key: _builtins.str = ...,
+        scan_interval: _duration_pb2.Duration | None = ...,
+        settle: _duration_pb2.Duration | None = ...,
+        max_backlog: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["scan_interval", b"scan_interval", "settle", b"settle"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["default_priority", b"default_priority", "exclude_globs", b"exclude_globs", "high_priority_exts", b"high_priority_exts", "include_globs", b"include_globs", "max_backlog", b"max_backlog", "rate_limit_key", b"rate_limit_key", "rate_limit_per_sec", b"rate_limit_per_sec", "scan_dir", b"scan_dir", "scan_interval", b"scan_interval", "settle", b"settle"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Producer: _TypeAlias = Producer  # noqa: Y015
+
+@_typing.final
+class CircuitBreaker(_message.Message):
+    """When work on something that keeps failing is put off (seed 002 `circuit_breaker`): per target host, per task of
+    seed 004 and per priority list.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FAILURE_THRESHOLD_FIELD_NUMBER: _builtins.int
+    WINDOW_FIELD_NUMBER: _builtins.int
+    COOLDOWN_PERIOD_FIELD_NUMBER: _builtins.int
+    MIN_SAMPLES_FIELD_NUMBER: _builtins.int
+    failure_threshold: _builtins.float
+    """The part of failures among the results of the window that opens the breaker. Default 0.5."""
+    min_samples: _builtins.int
+    """Results in the window below which the breaker stays closed. Default 20."""
+    @_builtins.property
+    def window(self) -> _duration_pb2.Duration:
+        """The sliding window. Default 60s."""
+
+    @_builtins.property
+    def cooldown_period(self) -> _duration_pb2.Duration:
+        """How long an open breaker lets nothing through, before it lets one probe through. Default 30s."""
+
+    def __init__(
+        self,
+        *,
+        failure_threshold: _builtins.float = ...,
+        window: _duration_pb2.Duration | None = ...,
+        cooldown_period: _duration_pb2.Duration | None = ...,
+        min_samples: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["cooldown_period", b"cooldown_period", "window", b"window"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cooldown_period", b"cooldown_period", "failure_threshold", b"failure_threshold", "min_samples", b"min_samples", "window", b"window"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CircuitBreaker: _TypeAlias = CircuitBreaker  # noqa: Y015
+
+@_typing.final
+class Reaper(_message.Message):
+    """The reaper: takes file jobs from workers that died (seed 002 section Reaper)."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    INTERVAL_FIELD_NUMBER: _builtins.int
+    BASE_DELAY_FIELD_NUMBER: _builtins.int
+    SCAN_COUNT_FIELD_NUMBER: _builtins.int
+    scan_count: _builtins.int
+    """Workers that one page looks at. Default 100."""
+    @_builtins.property
+    def interval(self) -> _duration_pb2.Duration:
+        """The pause between passes, varied by a quarter. Default 5s."""
+
+    @_builtins.property
+    def base_delay(self) -> _duration_pb2.Duration:
+        """The pause between pages of a pass, varied by a half. Default 5ms."""
+
+    def __init__(
+        self,
+        *,
+        interval: _duration_pb2.Duration | None = ...,
+        base_delay: _duration_pb2.Duration | None = ...,
+        scan_count: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["base_delay", b"base_delay", "interval", b"interval"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_delay", b"base_delay", "interval", b"interval", "scan_count", b"scan_count"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Reaper: _TypeAlias = Reaper  # noqa: Y015
 
 @_typing.final
 class Backoff(_message.Message):
@@ -753,13 +1041,21 @@ class Observability(_message.Message):
     METRICS_PORT_FIELD_NUMBER: _builtins.int
     LOG_LEVEL_FIELD_NUMBER: _builtins.int
     TRACING_FIELD_NUMBER: _builtins.int
+    QUEUE_SAMPLE_INTERVAL_FIELD_NUMBER: _builtins.int
+    NAMESPACE_FIELD_NUMBER: _builtins.int
     metrics_port: _builtins.int
     """The port of `/metrics` on loopback; 0 means off. Default 9090."""
     log_level: _builtins.str
     """The lowest level that is logged: `debug`, `info`, `warn` or `error`. Default `info`."""
+    namespace: _builtins.str
+    """What `namespace` in every log line says, for instance the environment. Default `fetchbox`."""
     @_builtins.property
     def tracing(self) -> Global___Tracing:
         """Traces."""
+
+    @_builtins.property
+    def queue_sample_interval(self) -> _duration_pb2.Duration:
+        """How often the lengths of the queues are sampled. Default 2s."""
 
     def __init__(
         self,
@@ -767,10 +1063,12 @@ class Observability(_message.Message):
         metrics_port: _builtins.int = ...,
         log_level: _builtins.str = ...,
         tracing: Global___Tracing | None = ...,
+        queue_sample_interval: _duration_pb2.Duration | None = ...,
+        namespace: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["tracing", b"tracing"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["queue_sample_interval", b"queue_sample_interval", "tracing", b"tracing"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["log_level", b"log_level", "metrics_port", b"metrics_port", "tracing", b"tracing"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["log_level", b"log_level", "metrics_port", b"metrics_port", "namespace", b"namespace", "queue_sample_interval", b"queue_sample_interval", "tracing", b"tracing"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -106,7 +106,7 @@ class _FailureCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FailureCo
     """Never sent."""
     FAILURE_CODE_DOWNLOAD_HTTP: _FailureCode.ValueType  # 1
     """The HTTP status was not a success. On the wire the status follows: `DOWNLOAD_HTTP_403`; operators see `HTTP_403`.
-    Retryable for 408, 425, 429 and 5xx other than 501 and 505 only.
+    Speaks of the host for 5xx. Retryable for 408, 425, 429 and 5xx other than 501 and 505 only.
     """
     FAILURE_CODE_DOWNLOAD_TRUNCATED: _FailureCode.ValueType  # 2
     """The body ended before its declared length or its last chunk."""
@@ -176,7 +176,7 @@ class _FailureCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FailureCo
     """No handler is configured for the task's job type."""
     FAILURE_CODE_HANDLER_HTTP: _FailureCode.ValueType  # 63
     """The handler's endpoint answered with an HTTP status that is no success. On the wire the status follows:
-    `HANDLER_HTTP_429`. Retryable for 408, 409, 425, 429 and 5xx other than 501 and 505 only.
+    `HANDLER_HTTP_429`. Speaks of the endpoint for 5xx. Retryable for 408, 409, 425, 429 and 5xx other than 501 and 505 only.
     """
     FAILURE_CODE_HANDLER_CONNECTION: _FailureCode.ValueType  # 64
     """The handler's endpoint could not be reached, or hung up."""
@@ -186,6 +186,10 @@ class _FailureCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FailureCo
     """The handler's endpoint did not speak its protocol."""
     FAILURE_CODE_HANDLER_RESULT: _FailureCode.ValueType  # 67
     """The handler's result is no JSON, or larger than `tasks.max_result_bytes`."""
+    FAILURE_CODE_HANDLER_CIRCUIT_OPEN: _FailureCode.ValueType  # 68
+    """The circuit of the handler's endpoint is open; costs no attempt."""
+    FAILURE_CODE_HANDLER_FILE_CHANGED: _FailureCode.ValueType  # 69
+    """A file changed while it was read."""
     FAILURE_CODE_VALIDATION_URL: _FailureCode.ValueType  # 70
     """The URL is not http or https, or cannot be read."""
     FAILURE_CODE_VALIDATION_BLOCKED_SCHEME: _FailureCode.ValueType  # 71
@@ -200,8 +204,20 @@ class _FailureCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FailureCo
     """The entry is no `DownloadTask`; its bytes are kept."""
     FAILURE_CODE_VALIDATION_PAYLOAD: _FailureCode.ValueType  # 76
     """The payload of a task is not what its handler takes."""
+    FAILURE_CODE_VALIDATION_FILE_MISSING: _FailureCode.ValueType  # 77
+    """There is no such file (any more)."""
+    FAILURE_CODE_VALIDATION_FILE_OUTSIDE: _FailureCode.ValueType  # 78
+    """The file lies outside `worker.file_roots`, or a symbolic link leads out of them."""
+    FAILURE_CODE_VALIDATION_FILE_KIND: _FailureCode.ValueType  # 79
+    """The path is no regular file."""
+    FAILURE_CODE_VALIDATION_MANIFEST: _FailureCode.ValueType  # 83
+    """Ingest refused the manifest that a file holds; the message says why."""
     FAILURE_CODE_AUTH_SECRET_UNKNOWN: _FailureCode.ValueType  # 80
     """A `${secret:NAME}` that the worker does not know."""
+    FAILURE_CODE_AUTH_FILE_UNREADABLE: _FailureCode.ValueType  # 81
+    """The worker may not read the file."""
+    FAILURE_CODE_AUTH_INGEST: _FailureCode.ValueType  # 82
+    """Ingest refused the worker's credentials."""
     FAILURE_CODE_SYSTEM_CRASH_LOOP: _FailureCode.ValueType  # 90
     """The process died under this task as often as the crash limit permits."""
     FAILURE_CODE_SYSTEM_EXPIRED: _FailureCode.ValueType  # 91
@@ -210,6 +226,8 @@ class _FailureCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FailureCo
     """The job was canceled."""
     FAILURE_CODE_SYSTEM_INTERNAL: _FailureCode.ValueType  # 93
     """A fault of FetchBox itself."""
+    FAILURE_CODE_SYSTEM_FILE_READ: _FailureCode.ValueType  # 94
+    """The file cannot be read for a fault of its disk or of the machine."""
 
 class FailureCode(_FailureCode, metaclass=_FailureCodeEnumTypeWrapper):
     """Why a task failed (contracts, Streams: failure codes)."""
@@ -218,7 +236,7 @@ FAILURE_CODE_UNSPECIFIED: FailureCode.ValueType  # 0
 """Never sent."""
 FAILURE_CODE_DOWNLOAD_HTTP: FailureCode.ValueType  # 1
 """The HTTP status was not a success. On the wire the status follows: `DOWNLOAD_HTTP_403`; operators see `HTTP_403`.
-Retryable for 408, 425, 429 and 5xx other than 501 and 505 only.
+Speaks of the host for 5xx. Retryable for 408, 425, 429 and 5xx other than 501 and 505 only.
 """
 FAILURE_CODE_DOWNLOAD_TRUNCATED: FailureCode.ValueType  # 2
 """The body ended before its declared length or its last chunk."""
@@ -288,7 +306,7 @@ FAILURE_CODE_HANDLER_UNKNOWN: FailureCode.ValueType  # 62
 """No handler is configured for the task's job type."""
 FAILURE_CODE_HANDLER_HTTP: FailureCode.ValueType  # 63
 """The handler's endpoint answered with an HTTP status that is no success. On the wire the status follows:
-`HANDLER_HTTP_429`. Retryable for 408, 409, 425, 429 and 5xx other than 501 and 505 only.
+`HANDLER_HTTP_429`. Speaks of the endpoint for 5xx. Retryable for 408, 409, 425, 429 and 5xx other than 501 and 505 only.
 """
 FAILURE_CODE_HANDLER_CONNECTION: FailureCode.ValueType  # 64
 """The handler's endpoint could not be reached, or hung up."""
@@ -298,6 +316,10 @@ FAILURE_CODE_HANDLER_PROTOCOL: FailureCode.ValueType  # 66
 """The handler's endpoint did not speak its protocol."""
 FAILURE_CODE_HANDLER_RESULT: FailureCode.ValueType  # 67
 """The handler's result is no JSON, or larger than `tasks.max_result_bytes`."""
+FAILURE_CODE_HANDLER_CIRCUIT_OPEN: FailureCode.ValueType  # 68
+"""The circuit of the handler's endpoint is open; costs no attempt."""
+FAILURE_CODE_HANDLER_FILE_CHANGED: FailureCode.ValueType  # 69
+"""A file changed while it was read."""
 FAILURE_CODE_VALIDATION_URL: FailureCode.ValueType  # 70
 """The URL is not http or https, or cannot be read."""
 FAILURE_CODE_VALIDATION_BLOCKED_SCHEME: FailureCode.ValueType  # 71
@@ -312,8 +334,20 @@ FAILURE_CODE_VALIDATION_UNDECODABLE: FailureCode.ValueType  # 75
 """The entry is no `DownloadTask`; its bytes are kept."""
 FAILURE_CODE_VALIDATION_PAYLOAD: FailureCode.ValueType  # 76
 """The payload of a task is not what its handler takes."""
+FAILURE_CODE_VALIDATION_FILE_MISSING: FailureCode.ValueType  # 77
+"""There is no such file (any more)."""
+FAILURE_CODE_VALIDATION_FILE_OUTSIDE: FailureCode.ValueType  # 78
+"""The file lies outside `worker.file_roots`, or a symbolic link leads out of them."""
+FAILURE_CODE_VALIDATION_FILE_KIND: FailureCode.ValueType  # 79
+"""The path is no regular file."""
+FAILURE_CODE_VALIDATION_MANIFEST: FailureCode.ValueType  # 83
+"""Ingest refused the manifest that a file holds; the message says why."""
 FAILURE_CODE_AUTH_SECRET_UNKNOWN: FailureCode.ValueType  # 80
 """A `${secret:NAME}` that the worker does not know."""
+FAILURE_CODE_AUTH_FILE_UNREADABLE: FailureCode.ValueType  # 81
+"""The worker may not read the file."""
+FAILURE_CODE_AUTH_INGEST: FailureCode.ValueType  # 82
+"""Ingest refused the worker's credentials."""
 FAILURE_CODE_SYSTEM_CRASH_LOOP: FailureCode.ValueType  # 90
 """The process died under this task as often as the crash limit permits."""
 FAILURE_CODE_SYSTEM_EXPIRED: FailureCode.ValueType  # 91
@@ -322,6 +356,8 @@ FAILURE_CODE_SYSTEM_CANCELED: FailureCode.ValueType  # 92
 """The job was canceled."""
 FAILURE_CODE_SYSTEM_INTERNAL: FailureCode.ValueType  # 93
 """A fault of FetchBox itself."""
+FAILURE_CODE_SYSTEM_FILE_READ: FailureCode.ValueType  # 94
+"""The file cannot be read for a fault of its disk or of the machine."""
 Global___FailureCode: _TypeAlias = FailureCode  # noqa: Y015
 
 @_typing.final
@@ -359,16 +395,22 @@ class FailureMapping(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     RETRYABLE_FIELD_NUMBER: _builtins.int
+    DEPENDENCY_FIELD_NUMBER: _builtins.int
     retryable: _builtins.bool
     """True when another attempt may succeed (timeouts, resets, DNS, 408, 425, 429, 5xx)."""
+    dependency: _builtins.bool
+    """True when it speaks of what the task depends on (a host, an endpoint, the store) and not of the task itself: it
+    counts as a failure of that circuit breaker.
+    """
     def __init__(
         self,
         *,
         retryable: _builtins.bool = ...,
+        dependency: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["retryable", b"retryable"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dependency", b"dependency", "retryable", b"retryable"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

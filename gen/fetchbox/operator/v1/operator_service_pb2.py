@@ -24,11 +24,12 @@ _sym_db = _symbol_database.Default()
 
 from buf.validate import validate_pb2 as buf_dot_validate_dot_validate__pb2
 from fetchbox.gateway.v1 import options_pb2 as fetchbox_dot_gateway_dot_v1_dot_options__pb2
+from fetchbox.operator.v1 import files_pb2 as fetchbox_dot_operator_dot_v1_dot_files__pb2
 from fetchbox.operator.v1 import job_pb2 as fetchbox_dot_operator_dot_v1_dot_job__pb2
 from google.api import annotations_pb2 as google_dot_api_dot_annotations__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n+fetchbox/operator/v1/operator_service.proto\x12\x14\x66\x65tchbox.operator.v1\x1a\x1b\x62uf/validate/validate.proto\x1a!fetchbox/gateway/v1/options.proto\x1a\x1e\x66\x65tchbox/operator/v1/job.proto\x1a\x1cgoogle/api/annotations.proto\"F\n\rGetJobRequest\x12\x35\n\x06job_id\x18\x01 \x01(\tB\x1d\xbaH\x1ar\x18\x32\x16^[A-Za-z0-9_-]{1,128}$R\x06job_id\"\xfc\x01\n\x0fListJobsRequest\x12%\n\tpage_size\x18\x01 \x01(\x05\x42\x07\xbaH\x04\x1a\x02(\x00R\tpage_size\x12\x1e\n\npage_token\x18\x02 \x01(\tR\npage_token\x12Z\n\x06status\x18\x03 \x01(\tBB\xbaH?r=R\x00R\x06queuedR\x0bin_progressR\tcompletedR\x07partialR\x06\x66\x61iledR\x08\x63\x61nceledR\x06status\x12\x1a\n\x08job_type\x18\x04 \x01(\tR\x08job_type\x12\x16\n\x06tenant\x18\x05 \x01(\tR\x06tenant\x12\x12\n\x04task\x18\x06 \x01(\tR\x04task\"k\n\x10ListJobsResponse\x12-\n\x04jobs\x18\x01 \x03(\x0b\x32\x19.fetchbox.operator.v1.JobR\x04jobs\x12(\n\x0fnext_page_token\x18\x02 \x01(\tR\x0fnext_page_token\"I\n\x10\x43\x61ncelJobRequest\x12\x35\n\x06job_id\x18\x01 \x01(\tB\x1d\xbaH\x1ar\x18\x32\x16^[A-Za-z0-9_-]{1,128}$R\x06job_id\"\x9f\x01\n\x14StreamJobLogsRequest\x12\x35\n\x06job_id\x18\x01 \x01(\tB\x1d\xbaH\x1ar\x18\x32\x16^[A-Za-z0-9_-]{1,128}$R\x06job_id\x12\'\n\x0csince_offset\x18\x02 \x01(\x04H\x00R\x0csince_offset\x88\x01\x01\x12\x16\n\x06\x66ollow\x18\x03 \x01(\x08R\x06\x66ollowB\x0f\n\r_since_offset\"\x93\x01\n\x0fWatchJobRequest\x12\x35\n\x06job_id\x18\x01 \x01(\tB\x1d\xbaH\x1ar\x18\x32\x16^[A-Za-z0-9_-]{1,128}$R\x06job_id\x12I\n\rlast_event_id\x18\x02 \x01(\tB#\xbaH r\x1b\x32\x19^[0-9]{1,20}-[0-9]{1,20}$\xd8\x01\x01R\rlast_event_id\"3\n\x11\x45xportJobsRequest\x12\x1e\n\nended_only\x18\x01 \x01(\x08R\nended_only\"\x12\n\x10GetHealthRequest\"m\n\x0cHealthReport\x12\x16\n\x06status\x18\x01 \x01(\tR\x06status\x12\x45\n\ncomponents\x18\x02 \x03(\x0b\x32%.fetchbox.operator.v1.ComponentHealthR\ncomponents\"\x14\n\x12ListStreamsRequest\"\\\n\x13ListStreamsResponse\x12\x45\n\npartitions\x18\x01 \x03(\x0b\x32%.fetchbox.operator.v1.StreamPartitionR\npartitions\"\x9b\x01\n\x16ListDeadLettersRequest\x12%\n\tpage_size\x18\x01 \x01(\x05\x42\x07\xbaH\x04\x1a\x02(\x00R\tpage_size\x12\x1e\n\npage_token\x18\x02 \x01(\tR\npage_token\x12\x16\n\x06job_id\x18\x03 \x01(\tR\x06job_id\x12\"\n\x0c\x66\x61ilure_code\x18\x04 \x01(\tR\x0c\x66\x61ilure_code\"\x89\x01\n\x17ListDeadLettersResponse\x12\x44\n\x0c\x64\x65\x61\x64_letters\x18\x01 \x03(\x0b\x32 .fetchbox.operator.v1.DeadLetterR\x0c\x64\x65\x61\x64_letters\x12(\n\x0fnext_page_token\x18\x02 \x01(\tR\x0fnext_page_token\"q\n\x18ReplayDeadLettersRequest\x12\'\n\tpositions\x18\x01 \x03(\tB\t\xbaH\x06\x92\x01\x03\x10\xf4\x03R\tpositions\x12\x16\n\x06job_id\x18\x02 \x01(\tR\x06job_id\x12\x14\n\x05\x66orce\x18\x03 \x01(\x08R\x05\x66orce\"\\\n\x19ReplayDeadLettersResponse\x12?\n\x08outcomes\x18\x01 \x03(\x0b\x32#.fetchbox.operator.v1.ReplayOutcomeR\x08outcomes\"]\n\rReplayOutcome\x12\x1a\n\x08position\x18\x01 \x01(\tR\x08position\x12\x18\n\x07outcome\x18\x02 \x01(\tR\x07outcome\x12\x16\n\x06replay\x18\x03 \x01(\rR\x06replay\"x\n\x17PurgeDeadLettersRequest\x12\'\n\tpositions\x18\x01 \x03(\tB\t\xbaH\x06\x92\x01\x03\x10\xf4\x03R\tpositions\x12\x16\n\x06job_id\x18\x02 \x01(\tR\x06job_id\x12\x1c\n\tbefore_ms\x18\x03 \x01(\x04R\tbefore_ms\"P\n\x18PurgeDeadLettersResponse\x12\x16\n\x06purged\x18\x01 \x01(\rR\x06purged\x12\x1c\n\tremaining\x18\x02 \x01(\x08R\tremaining2\xb7\x0b\n\x0fOperatorService\x12j\n\x06GetJob\x12#.fetchbox.operator.v1.GetJobRequest\x1a\x19.fetchbox.operator.v1.Job\" \x82\xd3\xe4\x93\x02\x1a\x12\x18/operators/jobs/{job_id}\x12r\n\x08ListJobs\x12%.fetchbox.operator.v1.ListJobsRequest\x1a&.fetchbox.operator.v1.ListJobsResponse\"\x17\x82\xd3\xe4\x93\x02\x11\x12\x0f/operators/jobs\x12z\n\tCancelJob\x12&.fetchbox.operator.v1.CancelJobRequest\x1a\x19.fetchbox.operator.v1.Job\"*\x82\xd3\xe4\x93\x02$\"\x1f/operators/jobs/{job_id}/cancel:\x01*\x12\x96\x01\n\rStreamJobLogs\x12*.fetchbox.operator.v1.StreamJobLogsRequest\x1a\x1e.fetchbox.operator.v1.LogEntry\"7\xc2\xbc\x18\x0e\x1a\x0csince_offset\x82\xd3\xe4\x93\x02\x1f\x12\x1d/operators/jobs/{job_id}/logs0\x01\x12\x8f\x01\n\x08WatchJob\x12%.fetchbox.operator.v1.WatchJobRequest\x1a\x1e.fetchbox.operator.v1.JobEvent\":\xc2\xbc\x18\x0f\x1a\rlast_event_id\x82\xd3\xe4\x93\x02!\x12\x1f/operators/jobs/{job_id}/events0\x01\x12r\n\nExportJobs\x12\'.fetchbox.operator.v1.ExportJobsRequest\x1a\x19.fetchbox.operator.v1.Job\"\x1e\x82\xd3\xe4\x93\x02\x18\x12\x16/operators/jobs:export0\x01\x12r\n\tGetHealth\x12&.fetchbox.operator.v1.GetHealthRequest\x1a\".fetchbox.operator.v1.HealthReport\"\x19\x82\xd3\xe4\x93\x02\x13\x12\x11/operators/health\x12~\n\x0bListStreams\x12(.fetchbox.operator.v1.ListStreamsRequest\x1a).fetchbox.operator.v1.ListStreamsResponse\"\x1a\x82\xd3\xe4\x93\x02\x14\x12\x12/operators/streams\x12\x86\x01\n\x0fListDeadLetters\x12,.fetchbox.operator.v1.ListDeadLettersRequest\x1a-.fetchbox.operator.v1.ListDeadLettersResponse\"\x16\x82\xd3\xe4\x93\x02\x10\x12\x0e/operators/dlq\x12\x96\x01\n\x11ReplayDeadLetters\x12..fetchbox.operator.v1.ReplayDeadLettersRequest\x1a/.fetchbox.operator.v1.ReplayDeadLettersResponse\" \x82\xd3\xe4\x93\x02\x1a\"\x15/operators/dlq:replay:\x01*\x12\x92\x01\n\x10PurgeDeadLetters\x12-.fetchbox.operator.v1.PurgeDeadLettersRequest\x1a..fetchbox.operator.v1.PurgeDeadLettersResponse\"\x1f\x82\xd3\xe4\x93\x02\x19\"\x14/operators/dlq:purge:\x01*b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n+fetchbox/operator/v1/operator_service.proto\x12\x14\x66\x65tchbox.operator.v1\x1a\x1b\x62uf/validate/validate.proto\x1a!fetchbox/gateway/v1/options.proto\x1a fetchbox/operator/v1/files.proto\x1a\x1e\x66\x65tchbox/operator/v1/job.proto\x1a\x1cgoogle/api/annotations.proto\"F\n\rGetJobRequest\x12\x35\n\x06job_id\x18\x01 \x01(\tB\x1d\xbaH\x1ar\x18\x32\x16^[A-Za-z0-9_-]{1,128}$R\x06job_id\"\xfc\x01\n\x0fListJobsRequest\x12%\n\tpage_size\x18\x01 \x01(\x05\x42\x07\xbaH\x04\x1a\x02(\x00R\tpage_size\x12\x1e\n\npage_token\x18\x02 \x01(\tR\npage_token\x12Z\n\x06status\x18\x03 \x01(\tBB\xbaH?r=R\x00R\x06queuedR\x0bin_progressR\tcompletedR\x07partialR\x06\x66\x61iledR\x08\x63\x61nceledR\x06status\x12\x1a\n\x08job_type\x18\x04 \x01(\tR\x08job_type\x12\x16\n\x06tenant\x18\x05 \x01(\tR\x06tenant\x12\x12\n\x04task\x18\x06 \x01(\tR\x04task\"k\n\x10ListJobsResponse\x12-\n\x04jobs\x18\x01 \x03(\x0b\x32\x19.fetchbox.operator.v1.JobR\x04jobs\x12(\n\x0fnext_page_token\x18\x02 \x01(\tR\x0fnext_page_token\"I\n\x10\x43\x61ncelJobRequest\x12\x35\n\x06job_id\x18\x01 \x01(\tB\x1d\xbaH\x1ar\x18\x32\x16^[A-Za-z0-9_-]{1,128}$R\x06job_id\"\x9f\x01\n\x14StreamJobLogsRequest\x12\x35\n\x06job_id\x18\x01 \x01(\tB\x1d\xbaH\x1ar\x18\x32\x16^[A-Za-z0-9_-]{1,128}$R\x06job_id\x12\'\n\x0csince_offset\x18\x02 \x01(\x04H\x00R\x0csince_offset\x88\x01\x01\x12\x16\n\x06\x66ollow\x18\x03 \x01(\x08R\x06\x66ollowB\x0f\n\r_since_offset\"\x93\x01\n\x0fWatchJobRequest\x12\x35\n\x06job_id\x18\x01 \x01(\tB\x1d\xbaH\x1ar\x18\x32\x16^[A-Za-z0-9_-]{1,128}$R\x06job_id\x12I\n\rlast_event_id\x18\x02 \x01(\tB#\xbaH r\x1b\x32\x19^[0-9]{1,20}-[0-9]{1,20}$\xd8\x01\x01R\rlast_event_id\"3\n\x11\x45xportJobsRequest\x12\x1e\n\nended_only\x18\x01 \x01(\x08R\nended_only\"\x12\n\x10GetHealthRequest\"m\n\x0cHealthReport\x12\x16\n\x06status\x18\x01 \x01(\tR\x06status\x12\x45\n\ncomponents\x18\x02 \x03(\x0b\x32%.fetchbox.operator.v1.ComponentHealthR\ncomponents\"\x14\n\x12ListStreamsRequest\"\\\n\x13ListStreamsResponse\x12\x45\n\npartitions\x18\x01 \x03(\x0b\x32%.fetchbox.operator.v1.StreamPartitionR\npartitions\"\x9b\x01\n\x16ListDeadLettersRequest\x12%\n\tpage_size\x18\x01 \x01(\x05\x42\x07\xbaH\x04\x1a\x02(\x00R\tpage_size\x12\x1e\n\npage_token\x18\x02 \x01(\tR\npage_token\x12\x16\n\x06job_id\x18\x03 \x01(\tR\x06job_id\x12\"\n\x0c\x66\x61ilure_code\x18\x04 \x01(\tR\x0c\x66\x61ilure_code\"\x89\x01\n\x17ListDeadLettersResponse\x12\x44\n\x0c\x64\x65\x61\x64_letters\x18\x01 \x03(\x0b\x32 .fetchbox.operator.v1.DeadLetterR\x0c\x64\x65\x61\x64_letters\x12(\n\x0fnext_page_token\x18\x02 \x01(\tR\x0fnext_page_token\"q\n\x18ReplayDeadLettersRequest\x12\'\n\tpositions\x18\x01 \x03(\tB\t\xbaH\x06\x92\x01\x03\x10\xf4\x03R\tpositions\x12\x16\n\x06job_id\x18\x02 \x01(\tR\x06job_id\x12\x14\n\x05\x66orce\x18\x03 \x01(\x08R\x05\x66orce\"\\\n\x19ReplayDeadLettersResponse\x12?\n\x08outcomes\x18\x01 \x03(\x0b\x32#.fetchbox.operator.v1.ReplayOutcomeR\x08outcomes\"]\n\rReplayOutcome\x12\x1a\n\x08position\x18\x01 \x01(\tR\x08position\x12\x18\n\x07outcome\x18\x02 \x01(\tR\x07outcome\x12\x16\n\x06replay\x18\x03 \x01(\rR\x06replay\"x\n\x17PurgeDeadLettersRequest\x12\'\n\tpositions\x18\x01 \x03(\tB\t\xbaH\x06\x92\x01\x03\x10\xf4\x03R\tpositions\x12\x16\n\x06job_id\x18\x02 \x01(\tR\x06job_id\x12\x1c\n\tbefore_ms\x18\x03 \x01(\x04R\tbefore_ms\"P\n\x18PurgeDeadLettersResponse\x12\x16\n\x06purged\x18\x01 \x01(\rR\x06purged\x12\x1c\n\tremaining\x18\x02 \x01(\x08R\tremaining\"\x13\n\x11ListQueuesRequest\"\xe5\x01\n\x12ListQueuesResponse\x12\x37\n\x06queues\x18\x01 \x03(\x0b\x32\x1f.fetchbox.operator.v1.FileQueueR\x06queues\x12:\n\x07workers\x18\x02 \x03(\x0b\x32 .fetchbox.operator.v1.FileWorkerR\x07workers\x12\x18\n\x07\x64\x65layed\x18\x03 \x01(\x04R\x07\x64\x65layed\x12\x1c\n\tcompleted\x18\x04 \x01(\x04R\tcompleted\x12\"\n\x0c\x64\x65\x61\x64_letters\x18\x05 \x01(\x04R\x0c\x64\x65\x61\x64_letters\"\x87\x01\n\x1aListFileDeadLettersRequest\x12%\n\tpage_size\x18\x01 \x01(\x05\x42\x07\xbaH\x04\x1a\x02(\x00R\tpage_size\x12\x1e\n\npage_token\x18\x02 \x01(\tR\npage_token\x12\"\n\x0c\x66\x61ilure_code\x18\x03 \x01(\tR\x0c\x66\x61ilure_code\"\x91\x01\n\x1bListFileDeadLettersResponse\x12H\n\x0c\x64\x65\x61\x64_letters\x18\x01 \x03(\x0b\x32$.fetchbox.operator.v1.FileDeadLetterR\x0c\x64\x65\x61\x64_letters\x12(\n\x0fnext_page_token\x18\x02 \x01(\tR\x0fnext_page_token\"\x91\x01\n\x1cReplayFileDeadLettersRequest\x12\x37\n\x07\x64igests\x18\x01 \x03(\tB\x1d\xbaH\x1a\x92\x01\x17\x10\xf4\x03\"\x12r\x10\x32\x0e^[0-9a-f]{40}$R\x07\x64igests\x12\"\n\x0c\x66\x61ilure_code\x18\x02 \x01(\tR\x0c\x66\x61ilure_code\x12\x14\n\x05\x66orce\x18\x03 \x01(\x08R\x05\x66orce\"d\n\x1dReplayFileDeadLettersResponse\x12\x43\n\x08outcomes\x18\x01 \x03(\x0b\x32\'.fetchbox.operator.v1.FileReplayOutcomeR\x08outcomes\"]\n\x11\x46ileReplayOutcome\x12\x16\n\x06\x64igest\x18\x01 \x01(\tR\x06\x64igest\x12\x18\n\x07outcome\x18\x02 \x01(\tR\x07outcome\x12\x16\n\x06replay\x18\x03 \x01(\rR\x06replay\"h\n\x1bPurgeFileDeadLettersRequest\x12\x37\n\x07\x64igests\x18\x01 \x03(\tB\x1d\xbaH\x1a\x92\x01\x17\x10\xf4\x03\"\x12r\x10\x32\x0e^[0-9a-f]{40}$R\x07\x64igests\x12\x10\n\x03\x61ll\x18\x02 \x01(\x08R\x03\x61ll\"T\n\x1cPurgeFileDeadLettersResponse\x12\x16\n\x06purged\x18\x01 \x01(\rR\x06purged\x12\x1c\n\tremaining\x18\x02 \x01(\x08R\tremaining\"\x15\n\x13ListBreakersRequest\"Q\n\x14ListBreakersResponse\x12\x39\n\x08\x62reakers\x18\x01 \x03(\x0b\x32\x1d.fetchbox.operator.v1.BreakerR\x08\x62reakers\"5\n\x13ResetBreakerRequest\x12\x1e\n\x04name\x18\x01 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\x80\x04R\x04name2\xa5\x12\n\x0fOperatorService\x12j\n\x06GetJob\x12#.fetchbox.operator.v1.GetJobRequest\x1a\x19.fetchbox.operator.v1.Job\" \x82\xd3\xe4\x93\x02\x1a\x12\x18/operators/jobs/{job_id}\x12r\n\x08ListJobs\x12%.fetchbox.operator.v1.ListJobsRequest\x1a&.fetchbox.operator.v1.ListJobsResponse\"\x17\x82\xd3\xe4\x93\x02\x11\x12\x0f/operators/jobs\x12z\n\tCancelJob\x12&.fetchbox.operator.v1.CancelJobRequest\x1a\x19.fetchbox.operator.v1.Job\"*\x82\xd3\xe4\x93\x02$\"\x1f/operators/jobs/{job_id}/cancel:\x01*\x12\x96\x01\n\rStreamJobLogs\x12*.fetchbox.operator.v1.StreamJobLogsRequest\x1a\x1e.fetchbox.operator.v1.LogEntry\"7\xc2\xbc\x18\x0e\x1a\x0csince_offset\x82\xd3\xe4\x93\x02\x1f\x12\x1d/operators/jobs/{job_id}/logs0\x01\x12\x8f\x01\n\x08WatchJob\x12%.fetchbox.operator.v1.WatchJobRequest\x1a\x1e.fetchbox.operator.v1.JobEvent\":\xc2\xbc\x18\x0f\x1a\rlast_event_id\x82\xd3\xe4\x93\x02!\x12\x1f/operators/jobs/{job_id}/events0\x01\x12r\n\nExportJobs\x12\'.fetchbox.operator.v1.ExportJobsRequest\x1a\x19.fetchbox.operator.v1.Job\"\x1e\x82\xd3\xe4\x93\x02\x18\x12\x16/operators/jobs:export0\x01\x12r\n\tGetHealth\x12&.fetchbox.operator.v1.GetHealthRequest\x1a\".fetchbox.operator.v1.HealthReport\"\x19\x82\xd3\xe4\x93\x02\x13\x12\x11/operators/health\x12~\n\x0bListStreams\x12(.fetchbox.operator.v1.ListStreamsRequest\x1a).fetchbox.operator.v1.ListStreamsResponse\"\x1a\x82\xd3\xe4\x93\x02\x14\x12\x12/operators/streams\x12\x86\x01\n\x0fListDeadLetters\x12,.fetchbox.operator.v1.ListDeadLettersRequest\x1a-.fetchbox.operator.v1.ListDeadLettersResponse\"\x16\x82\xd3\xe4\x93\x02\x10\x12\x0e/operators/dlq\x12\x96\x01\n\x11ReplayDeadLetters\x12..fetchbox.operator.v1.ReplayDeadLettersRequest\x1a/.fetchbox.operator.v1.ReplayDeadLettersResponse\" \x82\xd3\xe4\x93\x02\x1a\"\x15/operators/dlq:replay:\x01*\x12\x92\x01\n\x10PurgeDeadLetters\x12-.fetchbox.operator.v1.PurgeDeadLettersRequest\x1a..fetchbox.operator.v1.PurgeDeadLettersResponse\"\x1f\x82\xd3\xe4\x93\x02\x19\"\x14/operators/dlq:purge:\x01*\x12z\n\nListQueues\x12\'.fetchbox.operator.v1.ListQueuesRequest\x1a(.fetchbox.operator.v1.ListQueuesResponse\"\x19\x82\xd3\xe4\x93\x02\x13\x12\x11/operators/queues\x12\x98\x01\n\x13ListFileDeadLetters\x12\x30.fetchbox.operator.v1.ListFileDeadLettersRequest\x1a\x31.fetchbox.operator.v1.ListFileDeadLettersResponse\"\x1c\x82\xd3\xe4\x93\x02\x16\x12\x14/operators/files/dlq\x12\xa8\x01\n\x15ReplayFileDeadLetters\x12\x32.fetchbox.operator.v1.ReplayFileDeadLettersRequest\x1a\x33.fetchbox.operator.v1.ReplayFileDeadLettersResponse\"&\x82\xd3\xe4\x93\x02 \"\x1b/operators/files/dlq:replay:\x01*\x12\xa4\x01\n\x14PurgeFileDeadLetters\x12\x31.fetchbox.operator.v1.PurgeFileDeadLettersRequest\x1a\x32.fetchbox.operator.v1.PurgeFileDeadLettersResponse\"%\x82\xd3\xe4\x93\x02\x1f\"\x1a/operators/files/dlq:purge:\x01*\x12\x82\x01\n\x0cListBreakers\x12).fetchbox.operator.v1.ListBreakersRequest\x1a*.fetchbox.operator.v1.ListBreakersResponse\"\x1b\x82\xd3\xe4\x93\x02\x15\x12\x13/operators/breakers\x12~\n\x0cResetBreaker\x12).fetchbox.operator.v1.ResetBreakerRequest\x1a\x1d.fetchbox.operator.v1.Breaker\"$\x82\xd3\xe4\x93\x02\x1e\"\x19/operators/breakers:reset:\x01*b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -55,6 +56,14 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_REPLAYDEADLETTERSREQUEST'].fields_by_name['positions']._serialized_options = b'\272H\006\222\001\003\020\364\003'
   _globals['_PURGEDEADLETTERSREQUEST'].fields_by_name['positions']._loaded_options = None
   _globals['_PURGEDEADLETTERSREQUEST'].fields_by_name['positions']._serialized_options = b'\272H\006\222\001\003\020\364\003'
+  _globals['_LISTFILEDEADLETTERSREQUEST'].fields_by_name['page_size']._loaded_options = None
+  _globals['_LISTFILEDEADLETTERSREQUEST'].fields_by_name['page_size']._serialized_options = b'\272H\004\032\002(\000'
+  _globals['_REPLAYFILEDEADLETTERSREQUEST'].fields_by_name['digests']._loaded_options = None
+  _globals['_REPLAYFILEDEADLETTERSREQUEST'].fields_by_name['digests']._serialized_options = b'\272H\032\222\001\027\020\364\003\"\022r\0202\016^[0-9a-f]{40}$'
+  _globals['_PURGEFILEDEADLETTERSREQUEST'].fields_by_name['digests']._loaded_options = None
+  _globals['_PURGEFILEDEADLETTERSREQUEST'].fields_by_name['digests']._serialized_options = b'\272H\032\222\001\027\020\364\003\"\022r\0202\016^[0-9a-f]{40}$'
+  _globals['_RESETBREAKERREQUEST'].fields_by_name['name']._loaded_options = None
+  _globals['_RESETBREAKERREQUEST'].fields_by_name['name']._serialized_options = b'\272H\007r\005\020\001\030\200\004'
   _globals['_OPERATORSERVICE'].methods_by_name['GetJob']._loaded_options = None
   _globals['_OPERATORSERVICE'].methods_by_name['GetJob']._serialized_options = b'\202\323\344\223\002\032\022\030/operators/jobs/{job_id}'
   _globals['_OPERATORSERVICE'].methods_by_name['ListJobs']._loaded_options = None
@@ -77,42 +86,78 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_OPERATORSERVICE'].methods_by_name['ReplayDeadLetters']._serialized_options = b'\202\323\344\223\002\032\"\025/operators/dlq:replay:\001*'
   _globals['_OPERATORSERVICE'].methods_by_name['PurgeDeadLetters']._loaded_options = None
   _globals['_OPERATORSERVICE'].methods_by_name['PurgeDeadLetters']._serialized_options = b'\202\323\344\223\002\031\"\024/operators/dlq:purge:\001*'
-  _globals['_GETJOBREQUEST']._serialized_start=195
-  _globals['_GETJOBREQUEST']._serialized_end=265
-  _globals['_LISTJOBSREQUEST']._serialized_start=268
-  _globals['_LISTJOBSREQUEST']._serialized_end=520
-  _globals['_LISTJOBSRESPONSE']._serialized_start=522
-  _globals['_LISTJOBSRESPONSE']._serialized_end=629
-  _globals['_CANCELJOBREQUEST']._serialized_start=631
-  _globals['_CANCELJOBREQUEST']._serialized_end=704
-  _globals['_STREAMJOBLOGSREQUEST']._serialized_start=707
-  _globals['_STREAMJOBLOGSREQUEST']._serialized_end=866
-  _globals['_WATCHJOBREQUEST']._serialized_start=869
-  _globals['_WATCHJOBREQUEST']._serialized_end=1016
-  _globals['_EXPORTJOBSREQUEST']._serialized_start=1018
-  _globals['_EXPORTJOBSREQUEST']._serialized_end=1069
-  _globals['_GETHEALTHREQUEST']._serialized_start=1071
-  _globals['_GETHEALTHREQUEST']._serialized_end=1089
-  _globals['_HEALTHREPORT']._serialized_start=1091
-  _globals['_HEALTHREPORT']._serialized_end=1200
-  _globals['_LISTSTREAMSREQUEST']._serialized_start=1202
-  _globals['_LISTSTREAMSREQUEST']._serialized_end=1222
-  _globals['_LISTSTREAMSRESPONSE']._serialized_start=1224
-  _globals['_LISTSTREAMSRESPONSE']._serialized_end=1316
-  _globals['_LISTDEADLETTERSREQUEST']._serialized_start=1319
-  _globals['_LISTDEADLETTERSREQUEST']._serialized_end=1474
-  _globals['_LISTDEADLETTERSRESPONSE']._serialized_start=1477
-  _globals['_LISTDEADLETTERSRESPONSE']._serialized_end=1614
-  _globals['_REPLAYDEADLETTERSREQUEST']._serialized_start=1616
-  _globals['_REPLAYDEADLETTERSREQUEST']._serialized_end=1729
-  _globals['_REPLAYDEADLETTERSRESPONSE']._serialized_start=1731
-  _globals['_REPLAYDEADLETTERSRESPONSE']._serialized_end=1823
-  _globals['_REPLAYOUTCOME']._serialized_start=1825
-  _globals['_REPLAYOUTCOME']._serialized_end=1918
-  _globals['_PURGEDEADLETTERSREQUEST']._serialized_start=1920
-  _globals['_PURGEDEADLETTERSREQUEST']._serialized_end=2040
-  _globals['_PURGEDEADLETTERSRESPONSE']._serialized_start=2042
-  _globals['_PURGEDEADLETTERSRESPONSE']._serialized_end=2122
-  _globals['_OPERATORSERVICE']._serialized_start=2125
-  _globals['_OPERATORSERVICE']._serialized_end=3588
+  _globals['_OPERATORSERVICE'].methods_by_name['ListQueues']._loaded_options = None
+  _globals['_OPERATORSERVICE'].methods_by_name['ListQueues']._serialized_options = b'\202\323\344\223\002\023\022\021/operators/queues'
+  _globals['_OPERATORSERVICE'].methods_by_name['ListFileDeadLetters']._loaded_options = None
+  _globals['_OPERATORSERVICE'].methods_by_name['ListFileDeadLetters']._serialized_options = b'\202\323\344\223\002\026\022\024/operators/files/dlq'
+  _globals['_OPERATORSERVICE'].methods_by_name['ReplayFileDeadLetters']._loaded_options = None
+  _globals['_OPERATORSERVICE'].methods_by_name['ReplayFileDeadLetters']._serialized_options = b'\202\323\344\223\002 \"\033/operators/files/dlq:replay:\001*'
+  _globals['_OPERATORSERVICE'].methods_by_name['PurgeFileDeadLetters']._loaded_options = None
+  _globals['_OPERATORSERVICE'].methods_by_name['PurgeFileDeadLetters']._serialized_options = b'\202\323\344\223\002\037\"\032/operators/files/dlq:purge:\001*'
+  _globals['_OPERATORSERVICE'].methods_by_name['ListBreakers']._loaded_options = None
+  _globals['_OPERATORSERVICE'].methods_by_name['ListBreakers']._serialized_options = b'\202\323\344\223\002\025\022\023/operators/breakers'
+  _globals['_OPERATORSERVICE'].methods_by_name['ResetBreaker']._loaded_options = None
+  _globals['_OPERATORSERVICE'].methods_by_name['ResetBreaker']._serialized_options = b'\202\323\344\223\002\036\"\031/operators/breakers:reset:\001*'
+  _globals['_GETJOBREQUEST']._serialized_start=229
+  _globals['_GETJOBREQUEST']._serialized_end=299
+  _globals['_LISTJOBSREQUEST']._serialized_start=302
+  _globals['_LISTJOBSREQUEST']._serialized_end=554
+  _globals['_LISTJOBSRESPONSE']._serialized_start=556
+  _globals['_LISTJOBSRESPONSE']._serialized_end=663
+  _globals['_CANCELJOBREQUEST']._serialized_start=665
+  _globals['_CANCELJOBREQUEST']._serialized_end=738
+  _globals['_STREAMJOBLOGSREQUEST']._serialized_start=741
+  _globals['_STREAMJOBLOGSREQUEST']._serialized_end=900
+  _globals['_WATCHJOBREQUEST']._serialized_start=903
+  _globals['_WATCHJOBREQUEST']._serialized_end=1050
+  _globals['_EXPORTJOBSREQUEST']._serialized_start=1052
+  _globals['_EXPORTJOBSREQUEST']._serialized_end=1103
+  _globals['_GETHEALTHREQUEST']._serialized_start=1105
+  _globals['_GETHEALTHREQUEST']._serialized_end=1123
+  _globals['_HEALTHREPORT']._serialized_start=1125
+  _globals['_HEALTHREPORT']._serialized_end=1234
+  _globals['_LISTSTREAMSREQUEST']._serialized_start=1236
+  _globals['_LISTSTREAMSREQUEST']._serialized_end=1256
+  _globals['_LISTSTREAMSRESPONSE']._serialized_start=1258
+  _globals['_LISTSTREAMSRESPONSE']._serialized_end=1350
+  _globals['_LISTDEADLETTERSREQUEST']._serialized_start=1353
+  _globals['_LISTDEADLETTERSREQUEST']._serialized_end=1508
+  _globals['_LISTDEADLETTERSRESPONSE']._serialized_start=1511
+  _globals['_LISTDEADLETTERSRESPONSE']._serialized_end=1648
+  _globals['_REPLAYDEADLETTERSREQUEST']._serialized_start=1650
+  _globals['_REPLAYDEADLETTERSREQUEST']._serialized_end=1763
+  _globals['_REPLAYDEADLETTERSRESPONSE']._serialized_start=1765
+  _globals['_REPLAYDEADLETTERSRESPONSE']._serialized_end=1857
+  _globals['_REPLAYOUTCOME']._serialized_start=1859
+  _globals['_REPLAYOUTCOME']._serialized_end=1952
+  _globals['_PURGEDEADLETTERSREQUEST']._serialized_start=1954
+  _globals['_PURGEDEADLETTERSREQUEST']._serialized_end=2074
+  _globals['_PURGEDEADLETTERSRESPONSE']._serialized_start=2076
+  _globals['_PURGEDEADLETTERSRESPONSE']._serialized_end=2156
+  _globals['_LISTQUEUESREQUEST']._serialized_start=2158
+  _globals['_LISTQUEUESREQUEST']._serialized_end=2177
+  _globals['_LISTQUEUESRESPONSE']._serialized_start=2180
+  _globals['_LISTQUEUESRESPONSE']._serialized_end=2409
+  _globals['_LISTFILEDEADLETTERSREQUEST']._serialized_start=2412
+  _globals['_LISTFILEDEADLETTERSREQUEST']._serialized_end=2547
+  _globals['_LISTFILEDEADLETTERSRESPONSE']._serialized_start=2550
+  _globals['_LISTFILEDEADLETTERSRESPONSE']._serialized_end=2695
+  _globals['_REPLAYFILEDEADLETTERSREQUEST']._serialized_start=2698
+  _globals['_REPLAYFILEDEADLETTERSREQUEST']._serialized_end=2843
+  _globals['_REPLAYFILEDEADLETTERSRESPONSE']._serialized_start=2845
+  _globals['_REPLAYFILEDEADLETTERSRESPONSE']._serialized_end=2945
+  _globals['_FILEREPLAYOUTCOME']._serialized_start=2947
+  _globals['_FILEREPLAYOUTCOME']._serialized_end=3040
+  _globals['_PURGEFILEDEADLETTERSREQUEST']._serialized_start=3042
+  _globals['_PURGEFILEDEADLETTERSREQUEST']._serialized_end=3146
+  _globals['_PURGEFILEDEADLETTERSRESPONSE']._serialized_start=3148
+  _globals['_PURGEFILEDEADLETTERSRESPONSE']._serialized_end=3232
+  _globals['_LISTBREAKERSREQUEST']._serialized_start=3234
+  _globals['_LISTBREAKERSREQUEST']._serialized_end=3255
+  _globals['_LISTBREAKERSRESPONSE']._serialized_start=3257
+  _globals['_LISTBREAKERSRESPONSE']._serialized_end=3338
+  _globals['_RESETBREAKERREQUEST']._serialized_start=3340
+  _globals['_RESETBREAKERREQUEST']._serialized_end=3393
+  _globals['_OPERATORSERVICE']._serialized_start=3396
+  _globals['_OPERATORSERVICE']._serialized_end=5737
 # @@protoc_insertion_point(module_scope)

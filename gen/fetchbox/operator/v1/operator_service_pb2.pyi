@@ -4,6 +4,7 @@ isort:skip_file
 How operators see and steer (seed 001 section 2)."""
 
 from collections import abc as _abc
+from fetchbox.operator.v1 import files_pb2 as _files_pb2
 from fetchbox.operator.v1 import job_pb2 as _job_pb2
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
@@ -506,3 +507,323 @@ class PurgeDeadLettersResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___PurgeDeadLettersResponse: _TypeAlias = PurgeDeadLettersResponse  # noqa: Y015
+
+@_typing.final
+class ListQueuesRequest(_message.Message):
+    """Asks for the queues."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListQueuesRequest: _TypeAlias = ListQueuesRequest  # noqa: Y015
+
+@_typing.final
+class ListQueuesResponse(_message.Message):
+    """The priority lists and who works on them."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    QUEUES_FIELD_NUMBER: _builtins.int
+    WORKERS_FIELD_NUMBER: _builtins.int
+    DELAYED_FIELD_NUMBER: _builtins.int
+    COMPLETED_FIELD_NUMBER: _builtins.int
+    DEAD_LETTERS_FIELD_NUMBER: _builtins.int
+    delayed: _builtins.int
+    """File jobs that wait for their next attempt."""
+    completed: _builtins.int
+    """Entries of `worker.completed_list`."""
+    dead_letters: _builtins.int
+    """Entries of `worker.dead_letter_list`."""
+    @_builtins.property
+    def queues(self) -> _containers.RepeatedCompositeFieldContainer[_files_pb2.FileQueue]:
+        """One a priority, the highest first."""
+
+    @_builtins.property
+    def workers(self) -> _containers.RepeatedCompositeFieldContainer[_files_pb2.FileWorker]:
+        """Workers that hold file jobs or have a heartbeat, by id; at most 500."""
+
+    def __init__(
+        self,
+        *,
+        queues: _abc.Iterable[_files_pb2.FileQueue] | None = ...,
+        workers: _abc.Iterable[_files_pb2.FileWorker] | None = ...,
+        delayed: _builtins.int = ...,
+        completed: _builtins.int = ...,
+        dead_letters: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["completed", b"completed", "dead_letters", b"dead_letters", "delayed", b"delayed", "queues", b"queues", "workers", b"workers"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListQueuesResponse: _TypeAlias = ListQueuesResponse  # noqa: Y015
+
+@_typing.final
+class ListFileDeadLettersRequest(_message.Message):
+    """Which dead file jobs to list."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    FAILURE_CODE_FIELD_NUMBER: _builtins.int
+    page_size: _builtins.int
+    """The most in the answer; 0 means 50, more than 500 means 500."""
+    page_token: _builtins.str
+    """`next_page_token` of the answer before; empty for the first page."""
+    failure_code: _builtins.str
+    """Only those with this failure code; empty for all."""
+    def __init__(
+        self,
+        *,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+        failure_code: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["failure_code", b"failure_code", "page_size", b"page_size", "page_token", b"page_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListFileDeadLettersRequest: _TypeAlias = ListFileDeadLettersRequest  # noqa: Y015
+
+@_typing.final
+class ListFileDeadLettersResponse(_message.Message):
+    """One page of dead file jobs."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DEAD_LETTERS_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """Gives the next page; empty on the last."""
+    @_builtins.property
+    def dead_letters(self) -> _containers.RepeatedCompositeFieldContainer[_files_pb2.FileDeadLetter]:
+        """The jobs, newest first."""
+
+    def __init__(
+        self,
+        *,
+        dead_letters: _abc.Iterable[_files_pb2.FileDeadLetter] | None = ...,
+        next_page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dead_letters", b"dead_letters", "next_page_token", b"next_page_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListFileDeadLettersResponse: _TypeAlias = ListFileDeadLettersResponse  # noqa: Y015
+
+@_typing.final
+class ReplayFileDeadLettersRequest(_message.Message):
+    """Which dead file jobs to put back: those named, or the newest ones."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DIGESTS_FIELD_NUMBER: _builtins.int
+    FAILURE_CODE_FIELD_NUMBER: _builtins.int
+    FORCE_FIELD_NUMBER: _builtins.int
+    failure_code: _builtins.str
+    """Only those with this failure code, where `digests` is empty."""
+    force: _builtins.bool
+    """Replays beyond `operator.max_replays` too."""
+    @_builtins.property
+    def digests(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """`FileDeadLetter.digest` of each, at most 500; empty for the newest 500."""
+
+    def __init__(
+        self,
+        *,
+        digests: _abc.Iterable[_builtins.str] | None = ...,
+        failure_code: _builtins.str = ...,
+        force: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["digests", b"digests", "failure_code", b"failure_code", "force", b"force"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReplayFileDeadLettersRequest: _TypeAlias = ReplayFileDeadLettersRequest  # noqa: Y015
+
+@_typing.final
+class ReplayFileDeadLettersResponse(_message.Message):
+    """What became of each."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OUTCOMES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def outcomes(self) -> _containers.RepeatedCompositeFieldContainer[Global___FileReplayOutcome]:
+        """One a job, in the order of the request."""
+
+    def __init__(
+        self,
+        *,
+        outcomes: _abc.Iterable[Global___FileReplayOutcome] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["outcomes", b"outcomes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReplayFileDeadLettersResponse: _TypeAlias = ReplayFileDeadLettersResponse  # noqa: Y015
+
+@_typing.final
+class FileReplayOutcome(_message.Message):
+    """What became of one replay of a file job."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DIGEST_FIELD_NUMBER: _builtins.int
+    OUTCOME_FIELD_NUMBER: _builtins.int
+    REPLAY_FIELD_NUMBER: _builtins.int
+    digest: _builtins.str
+    """`FileDeadLetter.digest`."""
+    outcome: _builtins.str
+    """`replayed`, `not_found`, `undecodable` or `too_many_replays`."""
+    replay: _builtins.int
+    """The number of this replay."""
+    def __init__(
+        self,
+        *,
+        digest: _builtins.str = ...,
+        outcome: _builtins.str = ...,
+        replay: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "outcome", b"outcome", "replay", b"replay"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FileReplayOutcome: _TypeAlias = FileReplayOutcome  # noqa: Y015
+
+@_typing.final
+class PurgeFileDeadLettersRequest(_message.Message):
+    """Which dead file jobs to purge: those named, or all."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DIGESTS_FIELD_NUMBER: _builtins.int
+    ALL_FIELD_NUMBER: _builtins.int
+    all: _builtins.bool
+    """All of them, where `digests` is empty; a request with neither is refused."""
+    @_builtins.property
+    def digests(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """`FileDeadLetter.digest` of each, at most 500."""
+
+    def __init__(
+        self,
+        *,
+        digests: _abc.Iterable[_builtins.str] | None = ...,
+        all: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["all", b"all", "digests", b"digests"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PurgeFileDeadLettersRequest: _TypeAlias = PurgeFileDeadLettersRequest  # noqa: Y015
+
+@_typing.final
+class PurgeFileDeadLettersResponse(_message.Message):
+    """What was purged."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PURGED_FIELD_NUMBER: _builtins.int
+    REMAINING_FIELD_NUMBER: _builtins.int
+    purged: _builtins.int
+    """How many this call deleted."""
+    remaining: _builtins.bool
+    """Whether more are left that match."""
+    def __init__(
+        self,
+        *,
+        purged: _builtins.int = ...,
+        remaining: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["purged", b"purged", "remaining", b"remaining"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PurgeFileDeadLettersResponse: _TypeAlias = PurgeFileDeadLettersResponse  # noqa: Y015
+
+@_typing.final
+class ListBreakersRequest(_message.Message):
+    """Asks for the breakers."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListBreakersRequest: _TypeAlias = ListBreakersRequest  # noqa: Y015
+
+@_typing.final
+class ListBreakersResponse(_message.Message):
+    """The breakers that have something to tell."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BREAKERS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def breakers(self) -> _containers.RepeatedCompositeFieldContainer[_files_pb2.Breaker]:
+        """By kind, then name; at most 500, those that are not closed first."""
+
+    def __init__(
+        self,
+        *,
+        breakers: _abc.Iterable[_files_pb2.Breaker] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["breakers", b"breakers"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListBreakersResponse: _TypeAlias = ListBreakersResponse  # noqa: Y015
+
+@_typing.final
+class ResetBreakerRequest(_message.Message):
+    """Which breaker to reset."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """`Breaker.name`."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ResetBreakerRequest: _TypeAlias = ResetBreakerRequest  # noqa: Y015

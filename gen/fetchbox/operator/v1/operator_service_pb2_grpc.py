@@ -3,6 +3,7 @@
 import grpc
 import warnings
 
+from fetchbox.operator.v1 import files_pb2 as fetchbox_dot_operator_dot_v1_dot_files__pb2
 from fetchbox.operator.v1 import job_pb2 as fetchbox_dot_operator_dot_v1_dot_job__pb2
 from fetchbox.operator.v1 import operator_service_pb2 as fetchbox_dot_operator_dot_v1_dot_operator__service__pb2
 
@@ -91,6 +92,36 @@ class OperatorServiceStub:
                 request_serializer=fetchbox_dot_operator_dot_v1_dot_operator__service__pb2.PurgeDeadLettersRequest.SerializeToString,
                 response_deserializer=fetchbox_dot_operator_dot_v1_dot_operator__service__pb2.PurgeDeadLettersResponse.FromString,
                 _registered_method=True)
+        self.ListQueues = channel.unary_unary(
+                '/fetchbox.operator.v1.OperatorService/ListQueues',
+                request_serializer=fetchbox_dot_operator_dot_v1_dot_operator__service__pb2.ListQueuesRequest.SerializeToString,
+                response_deserializer=fetchbox_dot_operator_dot_v1_dot_operator__service__pb2.ListQueuesResponse.FromString,
+                _registered_method=True)
+        self.ListFileDeadLetters = channel.unary_unary(
+                '/fetchbox.operator.v1.OperatorService/ListFileDeadLetters',
+                request_serializer=fetchbox_dot_operator_dot_v1_dot_operator__service__pb2.ListFileDeadLettersRequest.SerializeToString,
+                response_deserializer=fetchbox_dot_operator_dot_v1_dot_operator__service__pb2.ListFileDeadLettersResponse.FromString,
+                _registered_method=True)
+        self.ReplayFileDeadLetters = channel.unary_unary(
+                '/fetchbox.operator.v1.OperatorService/ReplayFileDeadLetters',
+                request_serializer=fetchbox_dot_operator_dot_v1_dot_operator__service__pb2.ReplayFileDeadLettersRequest.SerializeToString,
+                response_deserializer=fetchbox_dot_operator_dot_v1_dot_operator__service__pb2.ReplayFileDeadLettersResponse.FromString,
+                _registered_method=True)
+        self.PurgeFileDeadLetters = channel.unary_unary(
+                '/fetchbox.operator.v1.OperatorService/PurgeFileDeadLetters',
+                request_serializer=fetchbox_dot_operator_dot_v1_dot_operator__service__pb2.PurgeFileDeadLettersRequest.SerializeToString,
+                response_deserializer=fetchbox_dot_operator_dot_v1_dot_operator__service__pb2.PurgeFileDeadLettersResponse.FromString,
+                _registered_method=True)
+        self.ListBreakers = channel.unary_unary(
+                '/fetchbox.operator.v1.OperatorService/ListBreakers',
+                request_serializer=fetchbox_dot_operator_dot_v1_dot_operator__service__pb2.ListBreakersRequest.SerializeToString,
+                response_deserializer=fetchbox_dot_operator_dot_v1_dot_operator__service__pb2.ListBreakersResponse.FromString,
+                _registered_method=True)
+        self.ResetBreaker = channel.unary_unary(
+                '/fetchbox.operator.v1.OperatorService/ResetBreaker',
+                request_serializer=fetchbox_dot_operator_dot_v1_dot_operator__service__pb2.ResetBreakerRequest.SerializeToString,
+                response_deserializer=fetchbox_dot_operator_dot_v1_dot_files__pb2.Breaker.FromString,
+                _registered_method=True)
 
 
 class OperatorServiceServicer:
@@ -177,6 +208,48 @@ class OperatorServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListQueues(self, request, context):
+        """Reports on the priority lists of file jobs, and on the workers that hold some (seed 002).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListFileDeadLetters(self, request, context):
+        """Lists file jobs that failed for good, newest first.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReplayFileDeadLetters(self, request, context):
+        """Puts dead file jobs back onto their queues, at most 500 a call; each is answered for itself.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def PurgeFileDeadLetters(self, request, context):
+        """Deletes dead file jobs, at most 500 a call; call again while `remaining` is true.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListBreakers(self, request, context):
+        """Lists the circuit breakers that are not closed, or that have seen a failure in their window.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ResetBreaker(self, request, context):
+        """Closes a circuit breaker and forgets its window. Resetting a closed one changes nothing.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_OperatorServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -234,6 +307,36 @@ def add_OperatorServiceServicer_to_server(servicer, server):
                     servicer.PurgeDeadLetters,
                     request_deserializer=fetchbox_dot_operator_dot_v1_dot_operator__service__pb2.PurgeDeadLettersRequest.FromString,
                     response_serializer=fetchbox_dot_operator_dot_v1_dot_operator__service__pb2.PurgeDeadLettersResponse.SerializeToString,
+            ),
+            'ListQueues': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListQueues,
+                    request_deserializer=fetchbox_dot_operator_dot_v1_dot_operator__service__pb2.ListQueuesRequest.FromString,
+                    response_serializer=fetchbox_dot_operator_dot_v1_dot_operator__service__pb2.ListQueuesResponse.SerializeToString,
+            ),
+            'ListFileDeadLetters': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListFileDeadLetters,
+                    request_deserializer=fetchbox_dot_operator_dot_v1_dot_operator__service__pb2.ListFileDeadLettersRequest.FromString,
+                    response_serializer=fetchbox_dot_operator_dot_v1_dot_operator__service__pb2.ListFileDeadLettersResponse.SerializeToString,
+            ),
+            'ReplayFileDeadLetters': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReplayFileDeadLetters,
+                    request_deserializer=fetchbox_dot_operator_dot_v1_dot_operator__service__pb2.ReplayFileDeadLettersRequest.FromString,
+                    response_serializer=fetchbox_dot_operator_dot_v1_dot_operator__service__pb2.ReplayFileDeadLettersResponse.SerializeToString,
+            ),
+            'PurgeFileDeadLetters': grpc.unary_unary_rpc_method_handler(
+                    servicer.PurgeFileDeadLetters,
+                    request_deserializer=fetchbox_dot_operator_dot_v1_dot_operator__service__pb2.PurgeFileDeadLettersRequest.FromString,
+                    response_serializer=fetchbox_dot_operator_dot_v1_dot_operator__service__pb2.PurgeFileDeadLettersResponse.SerializeToString,
+            ),
+            'ListBreakers': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListBreakers,
+                    request_deserializer=fetchbox_dot_operator_dot_v1_dot_operator__service__pb2.ListBreakersRequest.FromString,
+                    response_serializer=fetchbox_dot_operator_dot_v1_dot_operator__service__pb2.ListBreakersResponse.SerializeToString,
+            ),
+            'ResetBreaker': grpc.unary_unary_rpc_method_handler(
+                    servicer.ResetBreaker,
+                    request_deserializer=fetchbox_dot_operator_dot_v1_dot_operator__service__pb2.ResetBreakerRequest.FromString,
+                    response_serializer=fetchbox_dot_operator_dot_v1_dot_files__pb2.Breaker.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -534,6 +637,168 @@ class OperatorService:
             '/fetchbox.operator.v1.OperatorService/PurgeDeadLetters',
             fetchbox_dot_operator_dot_v1_dot_operator__service__pb2.PurgeDeadLettersRequest.SerializeToString,
             fetchbox_dot_operator_dot_v1_dot_operator__service__pb2.PurgeDeadLettersResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListQueues(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fetchbox.operator.v1.OperatorService/ListQueues',
+            fetchbox_dot_operator_dot_v1_dot_operator__service__pb2.ListQueuesRequest.SerializeToString,
+            fetchbox_dot_operator_dot_v1_dot_operator__service__pb2.ListQueuesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListFileDeadLetters(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fetchbox.operator.v1.OperatorService/ListFileDeadLetters',
+            fetchbox_dot_operator_dot_v1_dot_operator__service__pb2.ListFileDeadLettersRequest.SerializeToString,
+            fetchbox_dot_operator_dot_v1_dot_operator__service__pb2.ListFileDeadLettersResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReplayFileDeadLetters(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fetchbox.operator.v1.OperatorService/ReplayFileDeadLetters',
+            fetchbox_dot_operator_dot_v1_dot_operator__service__pb2.ReplayFileDeadLettersRequest.SerializeToString,
+            fetchbox_dot_operator_dot_v1_dot_operator__service__pb2.ReplayFileDeadLettersResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PurgeFileDeadLetters(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fetchbox.operator.v1.OperatorService/PurgeFileDeadLetters',
+            fetchbox_dot_operator_dot_v1_dot_operator__service__pb2.PurgeFileDeadLettersRequest.SerializeToString,
+            fetchbox_dot_operator_dot_v1_dot_operator__service__pb2.PurgeFileDeadLettersResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListBreakers(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fetchbox.operator.v1.OperatorService/ListBreakers',
+            fetchbox_dot_operator_dot_v1_dot_operator__service__pb2.ListBreakersRequest.SerializeToString,
+            fetchbox_dot_operator_dot_v1_dot_operator__service__pb2.ListBreakersResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ResetBreaker(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fetchbox.operator.v1.OperatorService/ResetBreaker',
+            fetchbox_dot_operator_dot_v1_dot_operator__service__pb2.ResetBreakerRequest.SerializeToString,
+            fetchbox_dot_operator_dot_v1_dot_files__pb2.Breaker.FromString,
             options,
             channel_credentials,
             insecure,

@@ -4,6 +4,7 @@ isort:skip_file
 How operators see and steer (seed 001 section 2)."""
 
 from collections import abc as _abc
+from fetchbox.operator.v1 import files_pb2 as _files_pb2
 from fetchbox.operator.v1 import job_pb2 as _job_pb2
 from fetchbox.operator.v1 import operator_service_pb2 as _operator_service_pb2
 from grpc import aio as _aio
@@ -61,6 +62,18 @@ class OperatorServiceStub:
     """
     PurgeDeadLetters: _grpc.UnaryUnaryMultiCallable[_operator_service_pb2.PurgeDeadLettersRequest, _operator_service_pb2.PurgeDeadLettersResponse]
     """Deletes dead letters, at most 500 a call; call again while `remaining` is true."""
+    ListQueues: _grpc.UnaryUnaryMultiCallable[_operator_service_pb2.ListQueuesRequest, _operator_service_pb2.ListQueuesResponse]
+    """Reports on the priority lists of file jobs, and on the workers that hold some (seed 002)."""
+    ListFileDeadLetters: _grpc.UnaryUnaryMultiCallable[_operator_service_pb2.ListFileDeadLettersRequest, _operator_service_pb2.ListFileDeadLettersResponse]
+    """Lists file jobs that failed for good, newest first."""
+    ReplayFileDeadLetters: _grpc.UnaryUnaryMultiCallable[_operator_service_pb2.ReplayFileDeadLettersRequest, _operator_service_pb2.ReplayFileDeadLettersResponse]
+    """Puts dead file jobs back onto their queues, at most 500 a call; each is answered for itself."""
+    PurgeFileDeadLetters: _grpc.UnaryUnaryMultiCallable[_operator_service_pb2.PurgeFileDeadLettersRequest, _operator_service_pb2.PurgeFileDeadLettersResponse]
+    """Deletes dead file jobs, at most 500 a call; call again while `remaining` is true."""
+    ListBreakers: _grpc.UnaryUnaryMultiCallable[_operator_service_pb2.ListBreakersRequest, _operator_service_pb2.ListBreakersResponse]
+    """Lists the circuit breakers that are not closed, or that have seen a failure in their window."""
+    ResetBreaker: _grpc.UnaryUnaryMultiCallable[_operator_service_pb2.ResetBreakerRequest, _files_pb2.Breaker]
+    """Closes a circuit breaker and forgets its window. Resetting a closed one changes nothing."""
 
 @_typing.type_check_only
 class OperatorServiceAsyncStub(OperatorServiceStub):
@@ -94,6 +107,18 @@ class OperatorServiceAsyncStub(OperatorServiceStub):
     """
     PurgeDeadLetters: _aio.UnaryUnaryMultiCallable[_operator_service_pb2.PurgeDeadLettersRequest, _operator_service_pb2.PurgeDeadLettersResponse]  # type: ignore[assignment]
     """Deletes dead letters, at most 500 a call; call again while `remaining` is true."""
+    ListQueues: _aio.UnaryUnaryMultiCallable[_operator_service_pb2.ListQueuesRequest, _operator_service_pb2.ListQueuesResponse]  # type: ignore[assignment]
+    """Reports on the priority lists of file jobs, and on the workers that hold some (seed 002)."""
+    ListFileDeadLetters: _aio.UnaryUnaryMultiCallable[_operator_service_pb2.ListFileDeadLettersRequest, _operator_service_pb2.ListFileDeadLettersResponse]  # type: ignore[assignment]
+    """Lists file jobs that failed for good, newest first."""
+    ReplayFileDeadLetters: _aio.UnaryUnaryMultiCallable[_operator_service_pb2.ReplayFileDeadLettersRequest, _operator_service_pb2.ReplayFileDeadLettersResponse]  # type: ignore[assignment]
+    """Puts dead file jobs back onto their queues, at most 500 a call; each is answered for itself."""
+    PurgeFileDeadLetters: _aio.UnaryUnaryMultiCallable[_operator_service_pb2.PurgeFileDeadLettersRequest, _operator_service_pb2.PurgeFileDeadLettersResponse]  # type: ignore[assignment]
+    """Deletes dead file jobs, at most 500 a call; call again while `remaining` is true."""
+    ListBreakers: _aio.UnaryUnaryMultiCallable[_operator_service_pb2.ListBreakersRequest, _operator_service_pb2.ListBreakersResponse]  # type: ignore[assignment]
+    """Lists the circuit breakers that are not closed, or that have seen a failure in their window."""
+    ResetBreaker: _aio.UnaryUnaryMultiCallable[_operator_service_pb2.ResetBreakerRequest, _files_pb2.Breaker]  # type: ignore[assignment]
+    """Closes a circuit breaker and forgets its window. Resetting a closed one changes nothing."""
 
 class OperatorServiceServicer(metaclass=_abc_1.ABCMeta):
     """Reads the ledger and the streams, and steers. Needs an operator's token where any are configured."""
@@ -190,5 +215,53 @@ class OperatorServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_operator_service_pb2.PurgeDeadLettersResponse, _abc.Awaitable[_operator_service_pb2.PurgeDeadLettersResponse]]:
         """Deletes dead letters, at most 500 a call; call again while `remaining` is true."""
+
+    @_abc_1.abstractmethod
+    def ListQueues(
+        self,
+        request: _operator_service_pb2.ListQueuesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_operator_service_pb2.ListQueuesResponse, _abc.Awaitable[_operator_service_pb2.ListQueuesResponse]]:
+        """Reports on the priority lists of file jobs, and on the workers that hold some (seed 002)."""
+
+    @_abc_1.abstractmethod
+    def ListFileDeadLetters(
+        self,
+        request: _operator_service_pb2.ListFileDeadLettersRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_operator_service_pb2.ListFileDeadLettersResponse, _abc.Awaitable[_operator_service_pb2.ListFileDeadLettersResponse]]:
+        """Lists file jobs that failed for good, newest first."""
+
+    @_abc_1.abstractmethod
+    def ReplayFileDeadLetters(
+        self,
+        request: _operator_service_pb2.ReplayFileDeadLettersRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_operator_service_pb2.ReplayFileDeadLettersResponse, _abc.Awaitable[_operator_service_pb2.ReplayFileDeadLettersResponse]]:
+        """Puts dead file jobs back onto their queues, at most 500 a call; each is answered for itself."""
+
+    @_abc_1.abstractmethod
+    def PurgeFileDeadLetters(
+        self,
+        request: _operator_service_pb2.PurgeFileDeadLettersRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_operator_service_pb2.PurgeFileDeadLettersResponse, _abc.Awaitable[_operator_service_pb2.PurgeFileDeadLettersResponse]]:
+        """Deletes dead file jobs, at most 500 a call; call again while `remaining` is true."""
+
+    @_abc_1.abstractmethod
+    def ListBreakers(
+        self,
+        request: _operator_service_pb2.ListBreakersRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_operator_service_pb2.ListBreakersResponse, _abc.Awaitable[_operator_service_pb2.ListBreakersResponse]]:
+        """Lists the circuit breakers that are not closed, or that have seen a failure in their window."""
+
+    @_abc_1.abstractmethod
+    def ResetBreaker(
+        self,
+        request: _operator_service_pb2.ResetBreakerRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_files_pb2.Breaker, _abc.Awaitable[_files_pb2.Breaker]]:
+        """Closes a circuit breaker and forgets its window. Resetting a closed one changes nothing."""
 
 def add_OperatorServiceServicer_to_server(servicer: OperatorServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -1,0 +1,159 @@
+"""A file job as it stands on a list: one JSON object (seed 002, Job Schema, and `origin_queue`).
+
+The bytes are the job: whatever a foreign producer wrote into them survives every move, and where a member has to
+change (`retries`), only that member is rewritten.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from json.decoder import scanstring  # type: ignore[attr-defined]  # the stub lacks it
+from typing import Any, Final
+
+import orjson
+
+_DECODER: Final = json.JSONDecoder()
+_SPACE: Final = re.compile(r"[ \t\n\r]*")
+_TRACE: Final = re.compile(r"[0-9a-f]{32}")
+_SPAN: Final = re.compile(r"[0-9a-f]{16}")
+_LONGEST_PATH: Final = 4096
+
+
+class JobError(ValueError):
+    """The bytes are no file job; the message names the member and the rule."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileJob:
+    """A file that is to be stored."""
+
+    id: str
+    filepath: str
+    filesize: int
+    """Bytes, as the producer saw them."""
+    priority: str = ""
+    retries: int = 0
+    creation_time: str = ""
+    """RFC 3339 with up to nine decimals."""
+    trace_id: str = ""
+    span_id: str = ""
+    origin_queue: str = ""
+    replays: int = 0
+    """How often an operator has put it back from the dead letters."""
+
+    @property
+    def traceparent(self) -> str:
+        """The trace that it belongs to as a W3C `traceparent`; empty where it names none."""
+        if _TRACE.fullmatch(self.trace_id) and _SPAN.fullmatch(self.span_id):
+            return f"00-{self.trace_id}-{self.span_id}-01"
+        return ""
+
+    def encode(self) -> bytes:
+        """The job as it goes onto a list; members of the seed always, ours only where they say something."""
+        members: dict[str, Any] = {
+            "id": self.id,
+            "filepath": self.filepath,
+            "filesize": self.filesize,
+            "priority": self.priority,
+            "retries": self.retries,
+            "creation_time": self.creation_time,
+            "trace_id": self.trace_id,
+            "span_id": self.span_id,
+            "origin_queue": self.origin_queue,
+        }
+        return orjson.dumps(members)
+
+
+def read(payload: bytes) -> FileJob:
+    """The job in these bytes. Raises `JobError`; unknown members are nobody's business and stay where they are."""
+    try:
+        members = json.loads(payload)
+    except (ValueError, RecursionError) as error:
+        raise JobError(f"is no JSON: {error}") from error
+    if not isinstance(members, dict):
+        raise JobError("is no JSON object")
+    job = FileJob(
+        id=_text(members, "id"),
+        filepath=_text(members, "filepath"),
+        filesize=_count(members, "filesize"),
+        priority=_text(members, "priority"),
+        retries=_count(members, "retries"),
+        creation_time=_text(members, "creation_time"),
+        trace_id=_text(members, "trace_id"),
+        span_id=_text(members, "span_id"),
+        origin_queue=_text(members, "origin_queue"),
+        replays=_count(members, "replays"),
+    )
+    if not job.id or not job.filepath:
+        raise JobError(f"{'filepath' if job.id else 'id'}: must not be empty")
+    if len(job.filepath) > _LONGEST_PATH or "\0" in job.filepath:
+        raise JobError(f"filepath: must have at most {_LONGEST_PATH} characters and no NUL")
+    return job
+
+
+def _text(members: dict[str, Any], name: str) -> str:
+    value = members.get(name, "")
+    if not isinstance(value, str):
+        raise JobError(f"{name}: must be a string")
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise JobError(f"{name}: has half a surrogate pair") from error
+    return value
+
+
+def _count(members: dict[str, Any], name: str) -> int:
+    value = members.get(name, 0)
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise JobError(f"{name}: must be a whole number from 0")
+    return value
+
+
+def with_members(payload: bytes, **members: Any) -> bytes:
+    """The same bytes with these members set to JSON values; all others stand as they were written.
+
+    `payload` is an object that `read` accepts. A member that is there twice is changed in both places.
+    """
+    text = payload.decode()
+    spans: dict[str, list[tuple[int, int]]] = {}
+    for name, start, end in _members(text):
+        spans.setdefault(name, []).append((start, end))
+    new = {name: orjson.dumps(value).decode() for name, value in members.items()}
+    edits = [(start, end, new[name]) for name in new for start, end in spans.get(name, ())]
+    for start, end, value in sorted(edits, reverse=True):
+        text = text[:start] + value + text[end:]
+    added = ",".join(f"{json.dumps(name)}:{value}" for name, value in new.items() if name not in spans)
+    if added:
+        close = text.rindex("}")
+        text = text[:close] + ("," if spans else "") + added + text[close:]
+    return text.encode()
+
+
+def _members(text: str) -> Iterator[tuple[str, int, int]]:
+    """Name, start and end of the value of each member of the object."""
+    at = _skip(text, text.index("{") + 1)
+    while text[at] != "}":
+        name, at = scanstring(text, at + 1)
+        start = _skip(text, _skip(text, at) + 1)
+        _, end = _DECODER.raw_decode(text, start)
+        yield name, start, end
+        at = _skip(text, end)
+        if text[at] == ",":
+            at = _skip(text, at + 1)
+
+
+def _skip(text: str, at: int) -> int:
+    match = _SPACE.match(text, at)
+    assert match is not None  # noqa: S101 - it matches nothing at all, too
+    return match.end()
+
+
+def time_text(ns: int) -> str:
+    """Nanoseconds since the epoch as RFC3339Nano (seed 002: `creation_time`)."""
+    seconds, rest = divmod(ns, 10**9)
+    whole = datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+    return f"{whole}.{rest:09d}".rstrip("0").rstrip(".") + "Z"
