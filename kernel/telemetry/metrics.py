@@ -142,7 +142,7 @@ def queue(name: str) -> str:
 
 
 def reason(code: str) -> str:
-    """The kind of a failure code, as a label value: `download`, `storage`, `validation`, …"""
+    """The kind of a failure code, as a label value: `download`, `storage`, `validation` and so on."""
     family = code.partition("_")[0].lower()
     return family if family in _FAMILIES else OTHER
 
