@@ -3,6 +3,7 @@
 import os
 import socket
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
 
@@ -31,8 +32,19 @@ class Victim(Protocol):
 class Cluster:
     """Valkey, SeaweedFS, ingest, an operator and workers, on free ports with their data under one directory."""
 
-    def __init__(self, data: Path, *, crash_limit: int = 100, more: str = "", gateway: bool = False) -> None:
-        """`more` is further configuration, TOML; with `gateway` there is one, too."""
+    def __init__(
+        self,
+        data: Path,
+        *,
+        crash_limit: int = 100,
+        more: str = "",
+        gateway: bool = False,
+        quiet: Mapping[str, str] | None = None,
+    ) -> None:
+        """`more` is further configuration, TOML; with `gateway` there is one, too.
+
+        `quiet` are roles that answer no calls, by the names that they are given.
+        """
         data.mkdir(parents=True, exist_ok=True)
         self.valkey = Valkey(data / "valkey")
         self.seaweed = SeaweedFS(data / "seaweedfs")
@@ -48,6 +60,8 @@ class Cluster:
         }
         if gateway:
             self.roles["gateway"] = self._role("gateway", path, self._ports[2])
+        for name, role in (quiet or {}).items():
+            self.roles[name] = self._quiet(name, role, path)
 
     @property
     def victims(self) -> dict[str, Victim]:
@@ -70,10 +84,18 @@ class Cluster:
         self.valkey.stop()
 
     def _role(self, role: str, config: Path, port: int) -> Child:
+        listen = {f"FETCHBOX_{role.upper()}_LISTEN": f"127.0.0.1:{port}"}
+        return self._serve(f"{role}-{port}", role, config, port, listen)
+
+    def _quiet(self, name: str, role: str, config: Path) -> Child:
+        """A role that only its metrics show."""
+        [port] = free_ports(1)
+        return self._serve(name, role, config, port, {"OBSERVABILITY_METRICS_PORT": str(port)})
+
+    def _serve(self, name: str, role: str, config: Path, port: int, own: Mapping[str, str]) -> Child:
         argv = [sys.executable, "-m", "cli.main", "serve", f"--role={role}", f"--config={config}"]
-        environ = {**os.environ, f"FETCHBOX_{role.upper()}_LISTEN": f"127.0.0.1:{port}"}
-        log = self._data / f"{role}-{port}.log"
-        return Child(role, argv, log, lambda: _listens(port), start_timeout=60, environ=environ)
+        log = self._data / f"{name}.log"
+        return Child(name, argv, log, lambda: _listens(port), start_timeout=60, environ={**os.environ, **own})
 
     def _toml(self, crash_limit: int) -> str:
         return f"""
