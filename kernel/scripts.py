@@ -103,5 +103,13 @@ MIRROR = Script(
 CLOSE = Script("close", ("job", "events"), ("step", "idle_ms", "error"))
 DELETE = Script("delete", (*_JOB, "results"), ("ended_before_ms",))
 
+# The priority lists.
+FILE_REAP = Script(
+    "file_reap",
+    ("workers", "heartbeat", "processing", "solo", "crashes", "suspects", "dead_letters", "queue"),
+    ("worker", "ttl_ms", "max", "crash_limit"),
+    ("priority",),
+)
+
 ALL = tuple(value for value in list(globals().values()) if isinstance(value, Script))
 """Every script there is."""
