@@ -11,8 +11,9 @@ ALLOWED = {
     "ingest_svc": {"ingest_svc", "kernel"},
     "worker_svc": {"worker_svc", "kernel"},
     "operator_svc": {"operator_svc", "kernel"},
+    "producer_svc": {"producer_svc", "kernel"},
     "gateway": {"gateway", "kernel"},
-    "cli": {"cli", "gateway", "ingest_svc", "kernel", "operator_svc", "worker_svc"},
+    "cli": {"cli", "gateway", "ingest_svc", "kernel", "operator_svc", "producer_svc", "worker_svc"},
 }
 STORAGE = ("redis", "boto3", "botocore", "obstore", "hiredis", "valkey")
 GATEWAY_KERNEL = {"config", "errors", "service", "clock", "ids", "telemetry", "validation"}
