@@ -1,0 +1,5 @@
+"""The platform under torment."""
+
+from tests.outages.platform import unruly
+
+__all__ = ["unruly"]

@@ -1,0 +1,261 @@
+"""Clients that go on whatever happens, and a look at what became of all that was accepted."""
+
+import asyncio
+import contextlib
+import itertools
+import json
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import Any
+
+import grpc
+from google.api.httpbody_pb2 import HttpBody
+from google.protobuf.duration_pb2 import Duration
+
+from fetchbox.ingest.v1.ingest_service_pb2 import SubmitJobRequest
+from fetchbox.ingest.v1.ingest_service_pb2_grpc import IngestServiceStub
+from fetchbox.operator.v1.operator_service_pb2 import StreamJobLogsRequest
+from fetchbox.operator.v1.operator_service_pb2_grpc import OperatorServiceStub
+from fetchbox.task.v1.task_service_pb2 import CreateJobRequest, WatchJobRequest
+from fetchbox.task.v1.task_service_pb2_grpc import TaskServiceStub
+from fetchbox.worker.v1.worker_service_pb2 import ClaimTasksRequest, CompleteTaskRequest
+from fetchbox.worker.v1.worker_service_pb2_grpc import WorkerServiceStub
+from kernel import keys
+from kernel.config import TASKS
+from kernel.ledger import Ledger
+from kernel.redis import RedisClients
+from kernel.tasks import ended
+from tests.outages.platform import HEALED, Platform, soon
+from tests.outages.rig import UnrulyRedis
+
+RESOURCES = 4
+_CALL_SECONDS = 20.0
+_PAUSE = 0.05
+_TOKENS = 3
+
+
+@dataclass
+class Accepted:
+    """A job that we have an answer for, and what a client saw of it."""
+
+    job_id: str
+    number: int
+    task: str
+    era: int
+    seen: list[str] = field(default_factory=list)
+    """Ids of the events that the client was shown; of a manifest, offsets of its lines."""
+    over: bool = False
+    """The client knows the end of it."""
+
+
+class Load:
+    """Submits manifests, creates tasks, works for others, and watches all of it, until it is to stop."""
+
+    def __init__(self, platform: Platform, redis: UnrulyRedis) -> None:
+        self.accepted: list[Accepted] = []
+        self._platform = platform
+        self._redis = redis
+        channels = platform.channels
+        self._ingest = IngestServiceStub(channels["ingest"])
+        self._tasks = TaskServiceStub(channels["ingest"])
+        self._worker = WorkerServiceStub(channels["worker"])
+        self._operator = OperatorServiceStub(channels["operator"])
+        self._numbers = itertools.count()
+        self._era = 0
+        self._stopping = False
+        self._clients: list[asyncio.Task[None]] = []
+        self._watchers: dict[str, asyncio.Task[None]] = {}
+        self._remote: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._clients = [
+            self._begin(self._submits()),
+            self._begin(self._creates("chat")),
+            self._begin(self._creates("tool")),
+        ]
+        self._remote = self._begin(self._works_elsewhere())
+
+    async def stop(self) -> None:
+        """Ends all clients wherever they are. Safe twice."""
+        for task in (*self._clients, *self._watchers.values(), self._remote):
+            await ended(task)
+
+    async def flows(self, more: int = 4) -> None:
+        """Waits until so many more of each kind have been accepted, and as many ended."""
+        before, ends = self._counts(), self._counts(over=True)
+
+        async def met() -> bool:
+            self._raise_failures()
+            now, over = self._counts(), self._counts(over=True)
+            return all(now[kind] >= before[kind] + more and over[kind] >= ends[kind] + more for kind in before)
+
+        await soon(met, lambda: f"accepted {before} -> {self._counts()}, ended {ends} -> {self._counts(over=True)}")
+
+    def forget(self) -> None:
+        """Whatever was asked before now may be gone: the server has been emptied."""
+        self._era += 1
+
+    async def ends(self) -> None:
+        """Nothing more is submitted; all that was accepted must end, once, and leave nothing behind."""
+        self._stopping = True
+        await asyncio.wait_for(asyncio.gather(*self._clients), 2 * HEALED)
+        due = [job for job in self.accepted if job.era == self._era]
+        await soon(
+            lambda: self._all_over(due), lambda: f"never ended: {[job for job in due if not job.over][:5]} of {len(due)}"
+        )
+        await self._look(due)
+
+    async def _look(self, due: list[Accepted]) -> None:
+        config = self._platform.config
+        config.redis.addr, behind = self._redis.server.addr, config.redis.addr
+        clients = await RedisClients.open(config.redis)
+        config.redis.addr = behind
+        try:
+            ledger = Ledger(clients, config)
+            for job in due:
+                await self._ended_once(ledger, job)
+            if self._era == 0:  # work that a flush has cut off from its job may end as a dead letter
+                await soon(lambda: _is_clean(clients, config, letters=0), lambda: "something is left behind")
+        finally:
+            await clients.close()
+
+    async def _ended_once(self, ledger: Ledger, job: Accepted) -> None:
+        record = await ledger.get(job.job_id)
+        assert record is not None, job
+        assert record.status == "done", (job, record)
+        events = await ledger.events(job.job_id)
+        ends = [event.type for event in events if event.type in {"done", "error", "canceled"}]
+        assert ends == ["done"], (job, [event.type for event in events])
+        assert events[-1].type == "done", job
+        if job.task:
+            assert job.seen == [event.id for event in events], job
+            return
+        assert (record.resource_completed, record.resource_failed) == (RESOURCES, 0)
+        objects = self._platform.resources.objects
+        body = await objects.get(objects.bucket, f"manifests/computed/{job.job_id}/results.jsonl")
+        lines = [json.loads(line) for line in (body or b"").splitlines()]
+        assert sorted(line["resource_id"] for line in lines) == [f"r{i}" for i in range(RESOURCES)], job
+        assert len(job.seen) >= RESOURCES, job
+
+    # What the clients do.
+
+    async def _submits(self) -> None:
+        while not self._stopping:
+            number, era = next(self._numbers), self._era
+            listed = [{"id": f"r{i}", "url": f"http://127.0.0.1/{number}/{i}"} for i in range(RESOURCES)]
+            document = json.dumps({"manifest_version": "v1", "resources": listed}).encode()
+            request = SubmitJobRequest(
+                job_type="computed",
+                idempotency_key=f"manifest-{number}",
+                document=HttpBody(content_type="application/json", data=document),
+            )
+            answer = await _persist(lambda request=request: self._ingest.SubmitJob(request, timeout=_CALL_SECONDS))
+            self._accept(Accepted(answer.job_id, number, "", era), self._follows)
+            await asyncio.sleep(_PAUSE)
+
+    async def _creates(self, task: str) -> None:
+        while not self._stopping:
+            number, era = next(self._numbers), self._era
+            steps = [["tokens", _TOKENS], ["give", number]]
+            request = CreateJobRequest(
+                task=task, payload=json.dumps({"do": steps}).encode(), idempotency_key=f"task-{number}"
+            )
+            answer = await _persist(lambda request=request: self._tasks.CreateJob(request, timeout=_CALL_SECONDS))
+            self._accept(Accepted(answer.job_id, number, task, era), self._watches)
+            await asyncio.sleep(_PAUSE)
+
+    def _accept(self, job: Accepted, watch: Callable[[Accepted], Coroutine[Any, Any, None]]) -> None:
+        self.accepted.append(job)
+        self._watchers[job.job_id] = self._begin(watch(job))
+
+    async def _watches(self, job: Accepted) -> None:
+        """Follows the events of a task, from the last one that came, until the last one there is."""
+        while not job.over:
+            last = job.seen[-1] if job.seen else ""
+            with contextlib.suppress(grpc.aio.AioRpcError):
+                async for event in self._tasks.WatchJob(WatchJobRequest(job_id=job.job_id, last_event_id=last)):
+                    if event.id:
+                        job.seen.append(event.id)
+                    job.over = job.over or event.type in {"done", "error", "canceled"}
+            await asyncio.sleep(_PAUSE)
+
+    async def _follows(self, job: Accepted) -> None:
+        """Follows the log of a manifest until the service says that this was all."""
+        while not job.over:
+            request = StreamJobLogsRequest(job_id=job.job_id, follow=True)
+            if job.seen:
+                request.since_offset = int(job.seen[-1])
+            with contextlib.suppress(grpc.aio.AioRpcError):
+                async for line in self._operator.StreamJobLogs(request):
+                    job.seen.append(str(line.offset))
+                job.over = True
+            await asyncio.sleep(_PAUSE)
+
+    async def _works_elsewhere(self) -> None:
+        """A worker that has the stubs and nothing else of ours; a call that failed is made again."""
+        waits, name = Duration(seconds=1), "elsewhere"
+        while True:
+            try:
+                request = ClaimTasksRequest(worker_id=name, max_tasks=4, wait=waits, kinds=["tool"])
+                claimed = (await self._worker.ClaimTasks(request, timeout=_CALL_SECONDS)).tasks
+            except grpc.aio.AioRpcError:
+                await asyncio.sleep(_PAUSE)
+                continue
+            for one in claimed:
+                done = CompleteTaskRequest(worker_id=name, claim=one.claim, result=one.queued_task.payload)
+                await self._complete(done)
+
+    async def _complete(self, done: CompleteTaskRequest) -> None:
+        while True:
+            try:
+                await self._worker.CompleteTask(done, timeout=_CALL_SECONDS)
+            except grpc.aio.AioRpcError as error:
+                if error.code() is grpc.StatusCode.UNAVAILABLE:
+                    await asyncio.sleep(_PAUSE)
+                    continue
+                # The lease has lapsed, or the claim went with the data: whoever has the task now ends it.
+            return
+
+    # Book-keeping.
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+        return asyncio.create_task(work)
+
+    def _counts(self, *, over: bool = False) -> dict[str, int]:
+        jobs = [job for job in self.accepted if job.era == self._era and (job.over or not over)]
+        return {kind: sum(job.task == kind for job in jobs) for kind in ("", "chat", "tool")}
+
+    def _raise_failures(self) -> None:
+        for task in (*self._clients, *self._watchers.values(), self._remote):
+            if task is not None and task.done() and not task.cancelled() and (error := task.exception()):
+                raise error
+
+    async def _all_over(self, due: list[Accepted]) -> bool:
+        self._raise_failures()
+        return all(job.over for job in due)
+
+
+async def _persist(call: Callable[[], Any]) -> Any:
+    """The answer to a call that is repeated for as long as the service says that it cannot tell."""
+    while True:
+        try:
+            return await call()
+        except grpc.aio.AioRpcError as error:
+            if error.code() not in {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED}:
+                raise
+        await asyncio.sleep(_PAUSE)
+
+
+async def _is_clean(clients: RedisClients, config: Any, letters: int) -> bool:
+    """Nothing is pending, parked, due or half accepted; no dead letters but so many."""
+    redis, streams = clients.commands, config.streams
+    lanes = [keys.QUEUE, *(keys.stream(keys.TASKS, p) for p in range(streams.tasks.partitions))]
+    for lane in lanes:
+        if (await redis.xpending(lane, keys.GROUP_WORKERS))["pending"]:
+            return False
+        if await redis.exists(keys.delayed(lane), keys.outbox(lane), keys.finals(lane), keys.redo(lane)):
+            return False
+    dead = [await redis.xlen(keys.stream(keys.DLQ, p)) for p in range(streams.dlq.partitions)]
+    counts = await redis.hgetall(keys.open_tasks())
+    left = [int(count) for task, count in counts.items() if task.decode() in TASKS]
+    return await redis.xlen(keys.QUEUE) == 0 and sum(dead) == letters and not any(left)

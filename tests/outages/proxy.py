@@ -1,0 +1,118 @@
+"""A TCP proxy whose target can be switched: what stands between clients and a server that moves.
+
+It has a thread and an event loop of its own, so that a busy test does not slow it down, and blocking clients in the
+test's own thread can use it. An address that changes reaches clients in three ways, and it knows all of them: old
+connections are cut (`cut`), go on to the old server until they close (`lead_to` alone), or say nothing any more
+(`hold`).
+"""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+_CHUNK = 1 << 16
+
+
+class Proxy:
+    """Listens at `port` on loopback from `start` to `stop`."""
+
+    def __init__(self, target: int) -> None:
+        self.port = 0
+        self.connections = 0
+        """How many were accepted so far."""
+        self._target = target
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="proxy", daemon=True)
+        self._flowing = asyncio.Event()
+        self._links: set[asyncio.Task[None]] = set()
+        self._server: asyncio.Server | None = None
+
+    @property
+    def addr(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        self._thread.start()
+        self._run(self._open())
+
+    def stop(self) -> None:
+        """Closes all connections. Safe twice."""
+        if self._loop.is_closed():
+            return
+        if self._thread.is_alive():
+            self._run(self._close())
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+        self._loop.close()
+
+    def lead_to(self, target: int) -> None:
+        """New connections go there; those that are open stay where they are."""
+        self._target = target
+
+    def cut(self) -> None:
+        """Drops every open connection."""
+        self._call(self._drop)
+
+    def hold(self) -> None:
+        """Nothing passes any more, in either direction, and nobody is told: a peer that is gone without a word."""
+        self._call(self._flowing.clear)
+
+    def flow(self) -> None:
+        """Everything passes again, also what was held."""
+        self._call(self._flowing.set)
+
+    def _run(self, work: "asyncio.coroutines.Coroutine[object, object, T]") -> T:  # type: ignore[name-defined]
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(10)
+
+    def _call(self, act: Callable[[], object]) -> None:
+        async def run() -> None:
+            act()
+
+        self._run(run())
+
+    async def _open(self) -> None:
+        self._flowing.set()
+        self._server = await asyncio.start_server(self._accepted, "127.0.0.1", 0)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def _close(self) -> None:
+        if self._server is not None:
+            self._server.close()
+        links = list(self._links)
+        self._drop()
+        await asyncio.gather(*links, return_exceptions=True)
+
+    def _drop(self) -> None:
+        for link in self._links:
+            link.cancel()
+
+    async def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        link = asyncio.current_task()
+        assert link is not None
+        self._links.add(link)
+        link.add_done_callback(self._links.discard)
+        there: asyncio.StreamWriter | None = None
+        try:
+            back, there = await asyncio.open_connection("127.0.0.1", self._target)
+            ways = {asyncio.create_task(self._pump(*way)) for way in ((reader, there), (back, writer))}
+            try:
+                await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for way in ways:
+                    way.cancel()
+                await asyncio.gather(*ways, return_exceptions=True)
+        except (OSError, asyncio.CancelledError):
+            pass  # nobody listens there, or the connection is dropped
+        finally:
+            for side in (writer, there):
+                if side is not None:
+                    side.transport.abort()
+
+    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(_CHUNK):
+            await self._flowing.wait()
+            writer.write(data)
+            await writer.drain()
