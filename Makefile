@@ -42,6 +42,7 @@ lint: setup ## Lint, format and types, of protos and Python
 	ruff check $(PACKAGES)
 	ruff format --check $(PACKAGES)
 	mypy
+	python tools/check_spans.py $(wildcard worker_svc producer_svc)
 
 .PHONY: gen
 gen: setup ## Generates the stubs in gen/ from proto/, offline

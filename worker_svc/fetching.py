@@ -9,6 +9,7 @@ from typing import Any
 from fetchbox.config.v1.config_pb2 import Config
 from fetchbox.errors.v1 import errors_pb2
 from fetchbox.jobs.jobs_pb2 import LOG_LEVEL_ERROR, LOG_LEVEL_INFO, LOG_LEVEL_WARN, DownloadTask, HttpHeader
+from kernel import keys
 from kernel.clock import Clock
 from kernel.config import seconds
 from kernel.errors import failure_name, is_retryable
@@ -56,21 +57,30 @@ class TaskRunner:
     async def __call__(self, claim: Claim) -> Outcome:
         """One attempt."""
         started = self._clock.monotonic()
+        task = claim.task
+        with tracing.job_span(
+            queue=keys.TASKS,
+            job_id=task.job_id,
+            parent=claim.traceparent,
+            part=task.resource_id,
+            delivery=claim.token,
+            resource_id=task.resource_id,
+        ) as span:
+            outcome = await self._outcome(claim)
+            span.outcome(outcome)
+        metrics.TASK_SECONDS.labels(metrics.job_type(task.job_type)).observe(self._clock.monotonic() - started)
+        return outcome
+
+    async def _outcome(self, claim: Claim) -> Outcome:
         task = self._with_defaults(claim.task)
         attempt = Attempt(task, claim.attempt, self._config, self._fetcher, self._objects, self._clock)
         handler = self._handlers.get(task.job_type)
         if handler is None:
             message = f"the job type {task.job_type!r} is not configured here"
-            outcome: Outcome = self._failed(claim, attempt, _HANDLER_UNKNOWN, message)
-        elif (refusal := _refusal(task)) is not None:
-            outcome = self._failed(claim, attempt, *refusal)
-        elif tracing.enabled():
-            with tracing.span("task", claim.traceparent, job_id=task.job_id, resource_id=task.resource_id):
-                outcome = await self._attempt(claim, task, attempt, handler)
-        else:
-            outcome = await self._attempt(claim, task, attempt, handler)
-        metrics.TASK_SECONDS.labels(metrics.job_type(task.job_type)).observe(self._clock.monotonic() - started)
-        return outcome
+            return self._failed(claim, attempt, _HANDLER_UNKNOWN, message)
+        if (refusal := _refusal(task)) is not None:
+            return self._failed(claim, attempt, *refusal)
+        return await self._attempt(claim, task, attempt, handler)
 
     async def _attempt(self, claim: Claim, task: DownloadTask, attempt: Attempt, handler: JobHandler) -> Outcome:
         try:

@@ -10,6 +10,7 @@ from typing import Any
 from fetchbox.config.v1.config_pb2 import Config
 from fetchbox.errors.v1 import errors_pb2
 from fetchbox.jobs.jobs_pb2 import QueuedTask
+from kernel import keys
 from kernel.clock import Clock
 from kernel.config import seconds
 from kernel.errors import failure_name
@@ -45,15 +46,21 @@ class QueuedRunner:
         """One attempt."""
         task = slot.claim.queued
         assert task is not None  # noqa: S101 - the kinds of claims were told apart before
-        started = self._clock.monotonic()
+        claim = slot.claim
+        with tracing.job_span(
+            queue=keys.QUEUE, job_id=task.job_id, parent=claim.traceparent, delivery=claim.token, task=task.task
+        ) as span:
+            outcome = await self._outcome(slot, task)
+            span.outcome(outcome)
+        return outcome
+
+    async def _outcome(self, slot: Slot, task: QueuedTask) -> Outcome:
         handler = self._handlers.get(task.task)
         if handler is None:
             return Failure(_UNKNOWN, f"the task {task.task!r} is not configured here")
+        started = self._clock.monotonic()
         try:
-            if not tracing.enabled():
-                return await self._attempt(slot, task, handler)
-            with tracing.span("task", slot.claim.traceparent, job_id=task.job_id, task=task.task):
-                return await self._attempt(slot, task, handler)
+            return await self._attempt(slot, task, handler)
         finally:
             self._seconds[task.task].observe(self._clock.monotonic() - started)
 

@@ -2,19 +2,24 @@
 
 With tracing off no SDK is loaded and a span costs a function call. A consumer of a stream entry starts its span with
 the entry's `traceparent`, so that the trace of a job goes from the submit to its last settled resource; a span over a
-batch of entries links to each of them instead.
+batch of entries links to each of them instead. The span of an attempt has an id that follows from what it does, so an
+attempt that repeats another links to it although nobody has written that one's id down, and its process may be dead.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from opentelemetry import trace
-from opentelemetry.trace import Link, NonRecordingSpan, Span, SpanContext, SpanKind, TraceFlags
+from opentelemetry.context import Context
+from opentelemetry.trace import Link, NonRecordingSpan, Span, SpanContext, SpanKind, StatusCode, TraceFlags
 
 from fetchbox.config.v1 import config_pb2
 
@@ -25,6 +30,16 @@ if TYPE_CHECKING:
 _TRACEPARENT: Final = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(?:-.*)?")
 _NO_TRACE: Final = "0" * 32
 _NO_SPAN: Final = "0" * 16
+
+_DELIVERIES: Final = (1 << 20) - 1
+"""A fence counts deliveries in its lower bits, replays above them."""
+_QUEUE: Final = "queue"
+_JOB_ID: Final = "job_id"
+_OUTCOME: Final = "outcome"
+_CODE: Final = "code"
+
+_ids: ContextVar[tuple[int, int] | None] = ContextVar("ids", default=None)
+"""Trace and span id that the next span is to have."""
 
 _provider: TracerProvider | None = None
 
@@ -44,7 +59,10 @@ def _new_provider(endpoint: str, service: str, exporter: SpanExporter | None) ->
     from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415
     from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcessor  # noqa: PLC0415
 
-    provider = TracerProvider(resource=Resource.create({"service.name": service}), shutdown_on_exit=False)
+    from kernel.telemetry.trace_ids import Ids  # noqa: PLC0415
+
+    resource = Resource.create({"service.name": service})
+    provider = TracerProvider(resource=resource, id_generator=Ids(_ids), shutdown_on_exit=False)
     if exporter is not None:
         provider.add_span_processor(SimpleSpanProcessor(exporter))
         return provider
@@ -111,6 +129,116 @@ def span(
         attributes=attributes,
     ) as current:
         yield current
+
+
+@contextmanager
+def child(name: str, kind: SpanKind = SpanKind.CLIENT, **attributes: str | int | float | bool) -> Iterator[Span]:
+    """A span below the current one; none where there is none, so that background duties make no traces of their own."""
+    if _provider is None or not trace.get_current_span().get_span_context().is_valid:
+        yield trace.INVALID_SPAN
+        return
+    with _provider.get_tracer("fetchbox").start_as_current_span(name, kind=kind, attributes=attributes) as current:
+        yield current
+
+
+class JobSpan:
+    """The span of one attempt at a job. Whoever does it says how it ended; an error that leaves tells it too."""
+
+    __slots__ = ("_manager", "_span", "_told")
+
+    def __init__(self, manager: AbstractContextManager[Span] | None) -> None:
+        self._manager = manager
+        self._span: Span = trace.INVALID_SPAN
+        self._told = False
+
+    def outcome(self, outcome: object) -> None:
+        """How the attempt ended: a word such as `completed`, or an outcome; one with a failure `code` is `failed`."""
+        if self._manager is None:
+            return
+        self._told = True
+        code = str(getattr(outcome, "code", ""))
+        word = outcome if isinstance(outcome, str) else "failed" if code else "completed"
+        self._span.set_attribute(_OUTCOME, word)
+        if code:
+            self._span.set_attribute(_CODE, code)
+            self._span.set_status(StatusCode.ERROR, code)
+
+    def __enter__(self) -> Self:
+        if self._manager is not None:
+            self._span = self._manager.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, stack: TracebackType | None
+    ) -> None:
+        if self._manager is None:
+            return
+        if not self._told:
+            interrupted = isinstance(error, asyncio.CancelledError | GeneratorExit)
+            self._span.set_attribute(_OUTCOME, "interrupted" if interrupted else "error")
+        self._manager.__exit__(kind, error, stack)
+
+
+_NO_JOB_SPAN: Final = JobSpan(None)
+
+
+def job_span(
+    *,
+    queue: str,
+    job_id: str,
+    parent: str = "",
+    links: Sequence[str] = (),
+    part: str = "",
+    delivery: int = 0,
+    **attributes: str | int | float | bool,
+) -> JobSpan:
+    """The span of one attempt at a job that came from `queue`: the one way to make it (`tools/check_spans.py`).
+
+    `parent` is the `traceparent` that travelled with the job; without one a new trace begins, whatever span is current.
+    `part` names the part of the job that is done, and `delivery` (the fence of the claim, 0 where there is none) how
+    often it was handed out: from the second time on the span links to the attempt before.
+    """
+    if _provider is None:
+        return _NO_JOB_SPAN
+    facts = {_QUEUE: queue, _JOB_ID: job_id, **attributes}
+    if delivery:
+        facts["delivery"] = delivery & _DELIVERIES
+    return JobSpan(_job_span(parent, links, (queue, job_id, part), delivery, facts))
+
+
+@contextmanager
+def _job_span(
+    parent: str,
+    links: Sequence[str],
+    work: tuple[str, str, str],
+    delivery: int,
+    attributes: dict[str, str | int | float | bool],
+) -> Iterator[Span]:
+    assert _provider is not None  # noqa: S101 - only called where it is set
+    context = _context(parent)
+    linked = [made for made in map(_context, links) if made is not None]
+    around = Context() if context is None else trace.set_span_in_context(NonRecordingSpan(context), Context())
+    token = None
+    if delivery:
+        traced = context.trace_id if context is not None else _derived(16, *work)
+        token = _ids.set((traced, _derived(8, f"{traced:x}", *work, str(delivery))))
+        if delivery & _DELIVERIES > 1:
+            before = _derived(8, f"{traced:x}", *work, str(delivery - 1))
+            linked.append(SpanContext(traced, before, is_remote=True, trace_flags=TraceFlags(TraceFlags.SAMPLED)))
+    try:
+        started = _provider.get_tracer("fetchbox").start_span(
+            "job", around, kind=SpanKind.CONSUMER, links=[Link(one) for one in linked], attributes=attributes
+        )
+    finally:
+        if token is not None:
+            _ids.reset(token)
+    with trace.use_span(started, end_on_exit=True) as current:
+        yield current
+
+
+def _derived(size: int, *facts: str) -> int:
+    """An id of `size` bytes that is always the same for the same facts, and never 0."""
+    return int.from_bytes(hashlib.blake2b("\0".join(facts).encode(), digest_size=size).digest()) or 1
 
 
 def server_interceptors() -> Sequence[Any]:

@@ -57,7 +57,7 @@ async def test_a_trace_goes_from_rest_to_the_worker(loopback: Config, resources:
         await tracing.shutdown()
 
     found = {span.name: span for span in spans.get_finished_spans()}
-    rest, rpc, task = found["POST /jobs"], found["/fetchbox.ingest.v1.IngestService/SubmitJob"], found["task"]
+    rest, rpc, task = found["POST /jobs"], found["/fetchbox.ingest.v1.IngestService/SubmitJob"], found["job"]
     parents = [f"{span.parent.span_id:016x}" if span.parent else "" for span in (rest, rpc, task)]
     assert parents == [CALLER, *(f"{span.context.span_id:016x}" for span in (rest, rpc))]
     assert {f"{span.context.trace_id:032x}" for span in (rest, rpc, task)} == {TRACE}

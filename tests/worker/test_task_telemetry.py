@@ -29,11 +29,12 @@ async def test_the_work_goes_on_with_the_trace_of_its_entry(
     job_id = await tasks.create({"do": [["log", "told", {}]]}, trace_id=_TRACE, traceparent=f"00-{_TRACE}-{_SPAN}-01")
     await tasks.ended(job_id)
     await tasks.empty()
-    (span,) = [one for one in spans.get_finished_spans() if one.name == "task"]
+    (span,) = [one for one in spans.get_finished_spans() if one.name == "job"]
     assert f"{span.context.trace_id:032x}" == _TRACE
     assert span.parent is not None
     assert f"{span.parent.span_id:016x}" == _SPAN
-    assert dict(span.attributes or {}) == {"job_id": job_id, "task": "chat"}
+    facts = {"queue": "jobs:stream", "job_id": job_id, "task": "chat", "delivery": 1, "outcome": "completed"}
+    assert dict(span.attributes or {}) == facts
     assert {line.trace_id for line in await tasks.logs(job_id)} == {_TRACE}
 
 
