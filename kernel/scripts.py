@@ -104,6 +104,11 @@ CLOSE = Script("close", ("job", "events"), ("step", "idle_ms", "error"))
 DELETE = Script("delete", (*_JOB, "results"), ("ended_before_ms",))
 
 # The priority lists.
+FILE_KNOWN = Script("file_known", ("seen",), ("tag",), ("field", "state"))
+FILE_ENQUEUE = Script(
+    "file_enqueue", ("limit", "seen", "queue"), ("per_second", "max_backlog", "tag"), ("field", "state", "payload")
+)
+FILE_FORGET = Script("file_forget", ("seen",), ("tag", "keep_hours", "cursor"))
 FILE_REAP = Script(
     "file_reap",
     ("workers", "heartbeat", "processing", "solo", "crashes", "suspects", "dead_letters", "queue"),

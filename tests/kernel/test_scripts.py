@@ -52,7 +52,7 @@ def test_body_uses_no_more_than_the_header_says(script: Script) -> None:
 
 
 def test_what_drains_may_run_when_memory_is_short() -> None:
-    must_wait = {"submit_begin", "outbox", "accept", "publish", "publish_once", "queue_once", "task_admit"}
+    must_wait = {"submit_begin", "outbox", "accept", "publish", "publish_once", "queue_once", "task_admit", "file_enqueue"}
     assert {script.name for script in scripts.ALL if "allow-oom" not in script.source} == must_wait
 
 
