@@ -34,6 +34,8 @@ class Backlog:
     waiting: int
     delayed: int
     oldest_age_ms: int
+    unread_age_ms: int
+    """Age of the oldest entry that nobody has read."""
     provisioned: bool
 
     @property
@@ -64,13 +66,16 @@ class Backlogs:
 
     async def read(self) -> list[Backlog]:
         """Every partition, by topic; the task queue last."""
-        now = await self._clients.now_ms()
-        partitions = [
-            await self._one(topic, partition, keys.stream(topic, partition), now)
-            for topic, partitions in self._shapes.items()
-            for partition in range(partitions)
-        ]
+        partitions = [part for topic in self._shapes for part in await self.topic(topic)]
         return [*partitions, await self.queue()]
+
+    async def topic(self, topic: str) -> list[Backlog]:
+        """The partitions of one topic."""
+        now = await self._clients.now_ms()
+        return [
+            await self._one(topic, partition, keys.stream(topic, partition), now)
+            for partition in range(self._shapes[topic])
+        ]
 
     async def queue(self) -> Backlog:
         """The task queue: pending is what a worker has; what lies with nobody waits, or is delayed."""
@@ -95,7 +100,7 @@ class Backlogs:
         length, delayed, exists, groups = await pipe.execute(raise_on_error=False)
         group = _group(groups, name)
         waiting = await self._waiting(stream, length, group)
-        oldest = await self._oldest(stream, name, group) if length else None
+        unread, oldest = await self._oldest(stream, name, group) if length else (None, None)
         return Backlog(
             topic=topic,
             partition=partition,
@@ -104,6 +109,7 @@ class Backlogs:
             waiting=waiting,
             delayed=delayed,
             oldest_age_ms=max(0, now - oldest) if oldest is not None else 0,
+            unread_age_ms=max(0, now - unread) if unread is not None else 0,
             provisioned=bool(exists) and (group is not None or not name),
         )
 
@@ -122,14 +128,15 @@ class Backlogs:
             after = entries[-1]
         return counted
 
-    async def _oldest(self, stream: str, name: str, group: _Group | None) -> int | None:
-        """The time of the oldest entry that is pending or that nobody has read."""
-        ids = await self._range(stream, group.delivered if group else "0-0", 1)
+    async def _oldest(self, stream: str, name: str, group: _Group | None) -> tuple[int | None, int | None]:
+        """The time of the oldest entry that nobody has read; and of the oldest that is that or pending."""
+        unread = [parse_id(entry)[0] for entry in await self._range(stream, group.delivered if group else "0-0", 1)]
+        both = list(unread)
         if group and group.pending:
             summary = await self._clients.commands.xpending(stream, name)
             if summary and (least := summary["min"]):
-                ids.append(_text(least))
-        return min((parse_id(entry)[0] for entry in ids), default=None)
+                both.append(parse_id(_text(least))[0])
+        return min(unread, default=None), min(both, default=None)
 
     async def _range(self, stream: str, after: str, count: int) -> list[str]:
         reply = await self._clients.commands.execute_command("XRANGE", stream, f"({after}", "+", "COUNT", count)

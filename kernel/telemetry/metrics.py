@@ -54,6 +54,8 @@ RECOVERY_SECONDS = _histogram(
     "recovery_seconds", "From the last heartbeat of a dead worker until its work was taken.", "queue", buckets=_SLOW
 )
 QUEUE_OLDEST_WAITING = _gauge("queue_oldest_waiting_seconds", "Age of the job that waits longest in a queue.", "queue")
+FILES_DELAYED = _gauge("delayed_file_jobs", "File jobs that wait for their next attempt.")
+REAPER_PASS_AGE = _gauge("reaper_pass_age_seconds", "Time since the reaper of file jobs last ended a pass.")
 
 # Ingest.
 JOBS_ACCEPTED = _counter("jobs_accepted", "Jobs that were answered with 202.", "job_type")
