@@ -4,6 +4,16 @@ from kernel.objects.errors import ObjectStoreError
 from kernel.objects.info import ObjectInfo
 from kernel.objects.keys import object_key, parse_uri, s3_uri
 from kernel.objects.store import ObjectStore
-from kernel.objects.upload import Upload
+from kernel.objects.upload import LARGEST, Upload, part_size
 
-__all__ = ["ObjectInfo", "ObjectStore", "ObjectStoreError", "Upload", "object_key", "parse_uri", "s3_uri"]
+__all__ = [
+    "LARGEST",
+    "ObjectInfo",
+    "ObjectStore",
+    "ObjectStoreError",
+    "Upload",
+    "object_key",
+    "parse_uri",
+    "part_size",
+    "s3_uri",
+]

@@ -20,7 +20,7 @@ from kernel.objects.control import ControlPlane
 from kernel.objects.info import ObjectInfo
 from kernel.objects.keys import object_key
 from kernel.objects.retry import Missing, failure, tried
-from kernel.objects.upload import Upload
+from kernel.objects.upload import Upload, part_size
 
 _CONNECT: Final = timedelta(seconds=5)
 _SILENCE: Final = timedelta(seconds=30)
@@ -161,9 +161,18 @@ class ObjectStore:
 
     @asynccontextmanager
     async def upload(
-        self, bucket: str, key: str, *, content_type: str = BINARY, metadata: Mapping[str, str] | None = None
+        self,
+        bucket: str,
+        key: str,
+        *,
+        content_type: str = BINARY,
+        metadata: Mapping[str, str] | None = None,
+        size: int = 0,
     ) -> AsyncIterator[Upload]:
-        """A body that comes in chunks. Leaving the block without `commit`, for whatever reason, leaves no object."""
+        """A body that comes in chunks. Leaving the block without `commit`, for whatever reason, leaves no object.
+
+        `size` is how many bytes are expected, where that is known: parts grow so that their number suffices.
+        """
         attributes = _attributes(content_type, metadata)
         path = object_key(key)
         own = {name: value for name, value in attributes.items() if name != "Content-Type"}
@@ -174,7 +183,7 @@ class ObjectStore:
             lambda body: self._put(bucket, path, body, attributes, if_absent=False),
             attempts=self._config.put_attempts,
             threshold=self._config.multipart_threshold,
-            part_size=self._config.part_size,
+            part_size=part_size(size, self._config.part_size),
         )
         try:
             yield upload

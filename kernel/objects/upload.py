@@ -23,8 +23,17 @@ from kernel.telemetry.logs import get_logger
 
 IN_FLIGHT: Final = 2
 """Parts that are on their way at the same time."""
+LARGEST: Final = 5 << 40
+"""Bytes of the largest object (S3)."""
+_MOST_PARTS: Final = 10_000
+_MIB: Final = 1 << 20
 
 _log = get_logger("objects")
+
+
+def part_size(size: int, least: int) -> int:
+    """Bytes of a part so that 10,000 of them (S3) hold `size` bytes: `least`, or whole MiB where that is too little."""
+    return max(least, -(-size // (_MOST_PARTS * _MIB)) * _MIB)
 
 
 class Upload:
