@@ -6,6 +6,7 @@ once cannot both get an entry: each script looks and moves in one step.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -21,6 +22,10 @@ from kernel.telemetry.logs import get_logger
 
 _TICK = 0.25
 """How often an idle worker looks for retries that are due, in seconds; its own it knows better."""
+_HEAD = 3
+"""What a reply to `reap` says before it names entries."""
+_JITTER = 0.25
+"""The workers of a fleet must not look for the dead at the same time (seed 002)."""
 _log = get_logger(__name__)
 
 
@@ -48,6 +53,7 @@ class Takeover:
         self._worker = worker
         self._crash_limit = config.worker.crash_limit
         self._reap_interval = seconds(config.worker.reap_interval)
+        self._ttl = seconds(config.worker.heartbeat_ttl)
         self._unregistered_ms = millis(config.tasks.unregistered_idle)
         self._elsewhere = [part for task in remote for part in (task, keys.routed(task))]
         self._aside = aside
@@ -113,16 +119,33 @@ class Takeover:
                 for lane in self._places
             ]
         )
-        good = [reply for reply in replies if not is_error(reply) and len(reply) >= 2]
-        died = sum(reply[1] for reply in good)
-        if died:
-            metrics.CRASHES.inc(died)
-            _log.warn("lane_orphans_taken", count=died)
-        self.suspects = sum(reply[0] for reply in good)
-        taken = self._entries(replies, 2)
+        good = {
+            lane: reply
+            for lane, reply in zip(self._places, replies, strict=True)
+            if not is_error(reply) and len(reply) >= _HEAD
+        }
+        died = self._told([reply for lane, reply in good.items() if lane != keys.QUEUE], keys.TASKS)
+        died += self._told([reply for lane, reply in good.items() if lane == keys.QUEUE], keys.QUEUE)
+        self.suspects = sum(reply[0] for reply in good.values())
+        taken = self._entries(replies, _HEAD)
         if not taken and not died:  # until nothing is left: a worker may have died with more than we have room for
-            self._next_reap = self._clock.monotonic() + self._reap_interval
+            pause = self._reap_interval * random.uniform(1 - _JITTER, 1 + _JITTER)  # noqa: S311 - spreads load
+            self._next_reap = self._clock.monotonic() + pause
         return taken
+
+    def _told(self, replies: Sequence[Any], queue: str) -> int:
+        """Counts what was taken from the dead, by the name that a queue has in metrics; how much that is."""
+        died = sum(int(reply[1]) for reply in replies)
+        if not died:
+            return 0
+        late = max(reply[2] for reply in replies)
+        label = metrics.queue(queue)
+        metrics.CRASHES.inc(died)
+        metrics.REAPED.labels(label).inc(died)
+        if late >= 0:
+            metrics.RECOVERY_SECONDS.labels(label).observe(late / 1000 + self._ttl)
+        _log.warn("jobs_reaped", queue=queue, count=died, delay_ms=late)
+        return died
 
     def _entries(self, replies: Sequence[Any], head: int) -> list[Entry]:
         found: list[Entry] = []
