@@ -179,6 +179,11 @@ FILE_SUSPECTS = "jobqueue:suspects"
 """List: file jobs that have one crash left, each to be run alone."""
 
 
+def file_batch(life: str) -> str:
+    """String with an expiry: number and results of the last settlements of a worker of file jobs, in this life of it."""
+    return f"jobqueue:batch:{life}"
+
+
 def file_marks(name: str) -> str:
     """Sorted set of a list that only grows: how many entries it has ever had -> since when, in ms of Redis time."""
     return f"{name}:marks"
@@ -189,11 +194,24 @@ def file_seen(bucket: int) -> str:
     return f"jobqueue:seen:{bucket}"
 
 
+_BREAKERS = "fetchbox:breakers"
+
+
 def breaker(name: str) -> str:
-    """Hash: state and window of a circuit breaker."""
-    return f"fetchbox:breaker:{name}"
+    """Hash: state and window of a circuit breaker. All that belongs to breakers is in one cluster slot."""
+    return f"{{{_BREAKERS}}}:{name}"
 
 
 def breaker_index() -> str:
     """Sorted set: circuit breakers that have something to tell -> when that is over, in ms of Redis time."""
-    return "fetchbox:breakers"
+    return _BREAKERS
+
+
+def breakers_shut() -> str:
+    """Sorted set: circuit breakers that are not closed -> when their cooldown ends, in ms of Redis time."""
+    return f"{{{_BREAKERS}}}:shut"
+
+
+def breakers_turn() -> str:
+    """String: when a circuit breaker last opened or closed, in microseconds of Redis time."""
+    return f"{{{_BREAKERS}}}:turn"

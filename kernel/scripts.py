@@ -115,6 +115,40 @@ FILE_REAP = Script(
     ("worker", "ttl_ms", "max", "crash_limit"),
     ("priority",),
 )
+FILE_BEAT = Script("file_beat", ("heartbeat", "workers"), ("worker", "ttl_ms", "first", "about"))
+FILE_TAKE = Script("file_take", ("heartbeat", "processing", "suspects", "queues"), ("max", "low", "turn"), ("most",))
+FILE_SETTLE = Script(
+    "file_settle",
+    (
+        *("batch", "processing", "solo", "completed", "dead_letters"),
+        *("delayed", "crashes", "suspects", "queues"),
+    ),
+    ("number", "keep_ms"),
+    ("kind", "from", "job", "to", "value", "wait_ms", "name"),
+)
+FILE_DUE = Script("file_due", ("delayed", "suspects", "queues"), ("max",))
+FILE_BYE = Script("file_bye", ("heartbeat", "workers", "processing", "solo", "batch"), ("worker",))
+FILE_RETAIN = Script("file_retain", ("list", "marks"), ("max_count", "max_age_ms", "max"))
+
+# Breakers.
+BREAKER_ASK = Script(
+    "breaker_ask",
+    ("breaker", "shut"),
+    ("name", "token", "probe_ms", "keep_ms", "cooldown_ms", "bucket_ms", "buckets"),
+)
+BREAKER_RECORD = Script(
+    "breaker_record",
+    ("breaker", "shut", "index", "turn"),
+    (
+        *("name", "writer", "seq", "successes", "failures", "bucket_ms", "buckets"),
+        *("threshold", "min_samples", "cooldown_ms", "keep_ms"),
+    ),
+)
+BREAKER_CONCLUDE = Script(
+    "breaker_conclude",
+    ("breaker", "shut", "index", "turn"),
+    ("name", "token", "verdict", "cooldown_ms", "keep_ms"),
+)
 
 ALL = tuple(value for value in list(globals().values()) if isinstance(value, Script))
 """Every script there is."""
