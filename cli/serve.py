@@ -90,7 +90,7 @@ async def _serve(config: "Config", roles: Sequence[Role], name: str) -> None:
     from kernel.resources import Resources  # noqa: PLC0415
     from kernel.telemetry import logs, tracing  # noqa: PLC0415
 
-    logs.configure(name, config.observability.log_level)
+    logs.configure(name, config.observability.log_level, config.observability.namespace)
     tracing.configure(config.observability.tracing, f"fetchbox-{name}")
     resources = await Resources.open(config) if set(roles) != {Role.GATEWAY} else None
     try:

@@ -1,11 +1,10 @@
 """One HTTP request, from its first byte to the answer: find the route, build the message, call the RPC, print.
 
 Whatever fails on the way becomes one form of answer (`gateway.errors`). Every answer has a request id; every request is
-logged and measured under the template of its route.
+logged and measured under the template of its route, for the path itself may hold anything.
 """
 
 import re
-import secrets
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -26,6 +25,7 @@ from gateway.mismatch import MismatchError
 from gateway.routes import Match, Router
 from gateway.streams import Stream
 from kernel.errors import FetchboxError, invalid
+from kernel.telemetry import context as about
 from kernel.telemetry import metrics, tracing
 from kernel.telemetry.logs import get_logger
 
@@ -33,7 +33,6 @@ log = get_logger("gateway")
 
 REQUEST_ID = "X-Request-Id"
 
-_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
 _HOST = re.compile(r"(?:[A-Za-z0-9._~%-]+|\[[0-9A-Fa-f:.]+\])?(?::[0-9]{0,5})?")
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 _METHODS = _SAFE_METHODS | {"DELETE", "PATCH", "POST", "PUT"}
@@ -173,8 +172,8 @@ class Handler:
 
 
 def _exchange(request: web.BaseRequest) -> _Exchange:
-    given = request.headers.get(REQUEST_ID, "")
-    request_id = given if _REQUEST_ID.fullmatch(given) else secrets.token_hex(16)
+    request_id = about.request_id(request.headers.get(REQUEST_ID, ""))
+    about.about_request(request_id)
     target = request.raw_path
     if not target.startswith("/") and "://" in target:  # absolute form (RFC 9112 section 3.2.2)
         parts = urlsplit(target)
@@ -214,9 +213,9 @@ def _report(error: Exception, exchange: _Exchange) -> None:
     if isinstance(error, grpc.aio.AioRpcError | FetchboxError | MismatchError | DeadlineError):
         return
     if isinstance(error, AnswerError):
-        log.error("unprintable_answer", error=str(error), path=exchange.label, request_id=exchange.request_id)
+        log.error("unprintable_answer", error=str(error), path=exchange.label)
     else:
-        log.exception("request_failed", error, path=exchange.label, request_id=exchange.request_id)  # noqa: LOG004, PLE1205 - our own logger, which takes the error itself
+        log.exception("request_failed", error, path=exchange.label)  # noqa: LOG004, PLE1205 - our own logger, which takes the error itself
 
 
 def _account(exchange: _Exchange, response: web.StreamResponse) -> None:
@@ -225,11 +224,10 @@ def _account(exchange: _Exchange, response: web.StreamResponse) -> None:
     _observer(exchange.label, method if method in _METHODS else metrics.OTHER, response.status)(seconds)
     log.info(
         "request",
-        method=method,
-        path=exchange.path[:256],
+        method=method if method in _METHODS else metrics.OTHER,
+        path=exchange.label,
         status=response.status,
         duration_ms=round(seconds * 1000, 3),
-        request_id=exchange.request_id,
     )
 
 

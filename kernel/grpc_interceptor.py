@@ -11,6 +11,7 @@ from grpc_status import rpc_status
 from fetchbox.errors.v1 import errors_pb2
 from kernel.auth import Authenticator
 from kernel.errors import FetchboxError, to_status
+from kernel.telemetry import context as about
 from kernel.telemetry import metrics
 from kernel.telemetry.logs import get_logger
 from kernel.validation import require_valid
@@ -43,7 +44,9 @@ class ServiceInterceptor(grpc.aio.ServerInterceptor):
         return wrap(handler, method, self._before)
 
     def _before(self, request: Message, context: _Context) -> None:
-        self._authenticator.admit(dict(context.invocation_metadata() or ()), self._roles)
+        metadata = dict(context.invocation_metadata() or ())
+        about.about_request(about.request_id(str(metadata.get(about.REQUEST_ID, ""))))
+        self._authenticator.admit(metadata, self._roles)
         if self._validate:
             require_valid(request)
 

@@ -70,7 +70,11 @@ def _carries_secret(value: str) -> bool:
 
 def text(line: str) -> str:
     """A line for people, with the URLs in it redacted and credential headers hidden."""
-    line = _URL.sub(lambda match: url(match[0]), line)
+    return credentials(_URL.sub(lambda match: url(match[0]), line))
+
+
+def credentials(line: str) -> str:
+    """The line with credential headers and bearer tokens hidden."""
     line = _HEADER.sub(lambda match: f"{match[1]}{match[2]}{HIDDEN}", line)
     return _BEARER.sub(lambda match: f"{match[1]} {HIDDEN}", line)
 

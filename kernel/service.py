@@ -93,7 +93,7 @@ class Periodic(Loop):
             except Exception as error:  # noqa: BLE001 - the loop survives everything; each failure is told
                 failures += 1
                 metrics.DUTY_FAILURES.labels(self.name).inc()
-                log.warn("duty_failed", duty=self.name, error=repr(error), failed=failures)
+                log.warn("duty_failed", duty=self.name, error=error, failed=failures)
             await self._clock.sleep(self._pause(failures))
 
     def _pause(self, failures: int) -> float:
@@ -126,7 +126,7 @@ class Service:
         results = await asyncio.gather(*(duty.drain(grace) for duty in self._started), return_exceptions=True)
         for duty, result in zip(self._started, results, strict=True):
             if isinstance(result, Exception):
-                log.warn("drain_failed", duty=duty.name, error=repr(result))
+                log.warn("drain_failed", duty=duty.name, error=result)
 
     async def stop(self) -> None:
         """Stops what was started, last first."""

@@ -26,6 +26,7 @@ from kernel.log.topics import Topics, provision
 from kernel.resources import Resources
 from kernel.service import Periodic, Service
 from kernel.telemetry import metrics
+from kernel.telemetry.context import about_worker
 from worker_svc.announcement import Announcement
 from worker_svc.cancel import POLL_SECONDS, CancelWatch
 from worker_svc.conclusion import Conclusion
@@ -55,6 +56,7 @@ async def build(config: Config, resources: Resources) -> Service:
     await provision(resources.redis, config)
     metrics.configure([*config.job_types, *TASKS])
     worker_id = uuid7()
+    about_worker(worker_id)
     deadlines = Deadlines(config)
     retries = Retries(config)
     gates = RedisHostGates(resources.redis.commands, resources.clock)

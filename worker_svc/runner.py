@@ -10,7 +10,6 @@ nothing at all. That stands whatever the interrupted work still does; work that 
 from __future__ import annotations
 
 import asyncio
-import traceback
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
@@ -308,6 +307,5 @@ class Runner:
 
 def _broken(claim: Claim, error: Exception) -> Failure:
     """A fault of ours: the stack is for the log, the type and text for the job."""
-    stack = "".join(traceback.format_exception(error))
-    log.error("task_broke", job_id=claim.job_id, resource_id=claim.resource_id, stack=stack)
+    log.exception("task_broke", error, job_id=claim.job_id, resource_id=claim.resource_id)  # noqa: LOG004, PLE1205 - our own logger, which takes the error
     return Failure(_INTERNAL, describe(error))

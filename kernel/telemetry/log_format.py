@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import logging
 import re
+import traceback
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from types import TracebackType
 from typing import Final, TypeAlias
 from urllib.parse import urlsplit, urlunsplit
 
 import orjson
+
+from kernel import redaction
+from kernel.telemetry import context, tracing
 
 Field: TypeAlias = str | int | float | bool | BaseException | Sequence[str] | None
 """What a field of a log line may hold. Bytes are not among them: payloads stay out."""
@@ -17,6 +22,10 @@ Field: TypeAlias = str | int | float | bool | BaseException | Sequence[str] | No
 _LONGEST: Final = 2048
 _LONGEST_STACK: Final = 16384
 _URL: Final = re.compile(r"https?://[^\x00-\x20\"<>]+")
+_MAIL: Final = re.compile(r"[A-Za-z0-9._%+-]{1,64}(?:@|%40)[A-Za-z0-9-]{1,63}(?:\.[A-Za-z0-9-]{1,63})+", re.IGNORECASE)
+_TOLD: Final = frozenset({"kernel", "gateway", "ingest_svc", "operator_svc", "producer_svc", "worker_svc", "redis"})
+"""Where the errors are made whose texts are ours to tell. Those of others may quote what they were given."""
+_OURS: Final = "fetchbox"
 _COLOURS: Final = {"debug": "\x1b[2m", "info": "\x1b[32m", "warn": "\x1b[33m", "error": "\x1b[31m"}
 _RESET: Final = "\x1b[0m"
 
@@ -32,8 +41,11 @@ def redact_url(url: str) -> str:
 
 
 def redact(text: str, longest: int = _LONGEST) -> str:
-    """The text with every URL in it redacted, and no longer than `longest` characters."""
+    """The text without what URLs hide, without credentials and mail addresses; no longer than `longest` characters."""
     safe = _URL.sub(lambda match: redact_url(match.group()), text) if "://" in text else text
+    safe = redaction.credentials(safe)
+    if "@" in safe or "%40" in safe:
+        safe = _MAIL.sub(redaction.HIDDEN, safe)
     return safe if len(safe) <= longest else f"{safe[:longest]}…"
 
 
@@ -44,8 +56,29 @@ def plain(value: Field) -> str | int | float | bool | list[str] | None:
     if isinstance(value, str):
         return redact(value)
     if isinstance(value, BaseException):
-        return redact(f"{type(value).__name__}: {value}")
+        return redact(error_text(value))
     return [redact(str(item)) for item in value]
+
+
+def error_text(error: BaseException) -> str:
+    """The type of an error, and its text where that is ours to tell: any other may quote a payload."""
+    name = type(error).__name__
+    if isinstance(error, BaseExceptionGroup):
+        return f"{name}: {'; '.join(map(error_text, error.exceptions))}"
+    told = isinstance(error, OSError) or type(error).__module__.partition(".")[0] in _TOLD
+    text = str(error) if told else ""
+    return f"{name}: {text}" if text else name
+
+
+def stack_text(error: BaseException, trace: TracebackType | None = None) -> str:
+    """Where an error was raised, and what it was in the words of `error_text`; its causes first."""
+    parts = []
+    before = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    if before is not None:
+        parts.append(stack_text(before))
+    frames = traceback.format_tb(trace or error.__traceback__)
+    parts.append(f"Traceback (most recent call last):\n{''.join(frames)}{error_text(error)}")
+    return "\n\n".join(parts)
 
 
 def level_name(record: logging.LogRecord) -> str:
@@ -66,27 +99,44 @@ def _time(record: logging.LogRecord) -> str:
     return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-class JsonFormatter(logging.Formatter):
-    """One JSON object a line: ts, level, service, logger, event, then the fields."""
+def _message(record: logging.LogRecord) -> str:
+    """What happened. Libraries tell it in their first line; what follows may quote what they were given."""
+    text = record.getMessage()
+    return redact(text if record.name.startswith(_OURS) else text.partition("\n")[0])
 
-    def __init__(self, service: str) -> None:
+
+def _stack(record: logging.LogRecord) -> str:
+    if not record.exc_info or record.exc_info[1] is None:
+        return ""
+    return redact(stack_text(record.exc_info[1], record.exc_info[2]), _LONGEST_STACK)
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object a line: ts, level, msg, service, logger, namespace, what the work is about, then the fields."""
+
+    def __init__(self, service: str, namespace: str = "") -> None:
         super().__init__()
         self._service = service
+        self._namespace = namespace
 
     def format(self, record: logging.LogRecord) -> str:
         """The record as one line."""
         line: dict[str, object] = {
             "ts": _time(record),
             "level": level_name(record),
+            "msg": _message(record),
             "service": self._service,
             "logger": record.name.removeprefix("fetchbox."),
-            "event": redact(record.getMessage()),
+            "namespace": self._namespace,
         }
+        frame = frozenset(line)
+        line.update(tracing.current_ids())
+        line.update(context.facts())
         for name, value in _fields(record).items():
             # A field never replaces the frame of the line: `service` as a field is the service that was called.
-            line[name if name not in line else f"{name}_"] = plain(value)
-        if record.exc_info:
-            line["stack"] = redact(self.formatException(record.exc_info), _LONGEST_STACK)
+            line[name if name not in frame else f"{name}_"] = plain(value)
+        if stack := _stack(record):
+            line["stack"] = stack
         return orjson.dumps(line, default=str).decode()
 
 
@@ -102,5 +152,6 @@ class ConsoleFormatter(logging.Formatter):
         level = level_name(record)
         fields = " ".join(f"{name}={plain(value)}" for name, value in _fields(record).items())
         head = f"{_time(record)[11:-1]} {_COLOURS[level]}{level:5}{_RESET} {self._service}"
-        line = f"{head} {redact(record.getMessage())} {fields}".rstrip()
-        return f"{line}\n{redact(self.formatException(record.exc_info), _LONGEST_STACK)}" if record.exc_info else line
+        line = f"{head} {_message(record)} {fields}".rstrip()
+        stack = _stack(record)
+        return f"{line}\n{stack}" if stack else line

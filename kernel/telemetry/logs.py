@@ -1,7 +1,8 @@
 """Structured logs: one JSON object a line on stderr, with field names from an allow-list.
 
 The allow-list keeps secrets and payloads out: a field that is not in `FIELDS` is an error in tests; in production it is
-dropped and counted (`fetchbox_log_fields_dropped_total`). On a terminal the same facts are coloured text.
+dropped and counted (`fetchbox_log_fields_dropped_total`). What the current work is about (`kernel.telemetry.context`)
+and the ids of its span are told by themselves. On a terminal the same facts are coloured text.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ FIELDS: Final = frozenset(
     trace_id url version waiting worker_id
     """.split()  # noqa: SIM905  # nine lines instead of ninety
 )
-"""Every field name that a log line may have, beside `ts`, `level`, `service`, `logger` and `event`."""
+"""Every field name that a log line may have, beside those of its frame: `ts`, `level`, `msg`, `service`, `logger`,
+`namespace` and `span_id`."""
 
 _LEVELS: Final = {"debug": logging.DEBUG, "info": logging.INFO, "warn": logging.WARNING, "error": logging.ERROR}
 _ROOT: Final = "fetchbox"
@@ -75,10 +77,11 @@ def get_logger(name: str) -> Logger:
     return Logger(name)
 
 
-def configure(service: str, level: str = "info") -> None:
-    """Sends every log line of the process to stderr. Calling it again replaces the former configuration."""
+def configure(service: str, level: str = "info", namespace: str = "") -> None:
+    """Sends every log line of the process to stderr, warnings of Python too. Again, it replaces what was configured."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(ConsoleFormatter(service) if sys.stderr.isatty() else JsonFormatter(service))
+    handler.setFormatter(ConsoleFormatter(service) if sys.stderr.isatty() else JsonFormatter(service, namespace))
+    logging.captureWarnings(True)
     root = logging.getLogger()
     for old in [h for h in root.handlers if getattr(h, "fetchbox", False)]:
         root.removeHandler(old)

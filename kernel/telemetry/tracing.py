@@ -22,6 +22,7 @@ from opentelemetry.context import Context
 from opentelemetry.trace import Link, NonRecordingSpan, Span, SpanContext, SpanKind, StatusCode, TraceFlags
 
 from fetchbox.config.v1 import config_pb2
+from kernel.telemetry.context import about_job
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
@@ -94,6 +95,14 @@ def traceparent() -> str:
     if not context.is_valid:
         return ""
     return f"00-{context.trace_id:032x}-{context.span_id:016x}-{int(context.trace_flags):02x}"
+
+
+def current_ids() -> dict[str, str]:
+    """`trace_id` and `span_id` of the current span in hex; nothing without one."""
+    if _provider is None:
+        return {}
+    context = trace.get_current_span().get_span_context()
+    return {"trace_id": f"{context.trace_id:032x}", "span_id": f"{context.span_id:016x}"} if context.is_valid else {}
 
 
 def trace_id(parent: str) -> str:
@@ -196,8 +205,10 @@ def job_span(
 
     `parent` is the `traceparent` that travelled with the job; without one a new trace begins, whatever span is current.
     `part` names the part of the job that is done, and `delivery` (the fence of the claim, 0 where there is none) how
-    often it was handed out: from the second time on the span links to the attempt before.
+    often it was handed out: from the second time on the span links to the attempt before. The log lines of the current
+    task tell of this job from now on, with traces or without.
     """
+    about_job(queue, job_id)
     if _provider is None:
         return _NO_JOB_SPAN
     facts = {_QUEUE: queue, _JOB_ID: job_id, **attributes}

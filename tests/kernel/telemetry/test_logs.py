@@ -1,20 +1,27 @@
 """Log lines: JSON, an allow-list of fields, nothing secret, and coloured text on a terminal."""
 
+import asyncio
 import io
 import json
 import logging
 import os
 import pty
+import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from kernel.telemetry import log_format, logs, metrics
+from fetchbox.config.v1.config_pb2 import Tracing
+from fetchbox.errors.v1.errors_pb2 import REASON_UNAVAILABLE
+from kernel.errors import FetchboxError
+from kernel.telemetry import context, log_format, logs, metrics, tracing
 from kernel.telemetry.log_format import ConsoleFormatter, JsonFormatter, redact, redact_url
 
 
@@ -23,12 +30,22 @@ def lines() -> Iterator[io.StringIO]:
     """What the logger `fetchbox.test` writes as JSON."""
     written = io.StringIO()
     handler = logging.StreamHandler(written)
-    handler.setFormatter(JsonFormatter("worker"))
+    handler.setFormatter(JsonFormatter("worker", "staging"))
     logger = logging.getLogger("fetchbox.test")
     logger.addHandler(handler)
     logger.setLevel(logging.DEBUG)
     yield written
     logger.removeHandler(handler)
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_known() -> Iterator[None]:
+    """Lines tell of no work and no worker of earlier tests."""
+    before, token = dict(context._process), context._about.set({})
+    context._process.clear()
+    yield
+    context._process.update(before)
+    context._about.reset(token)
 
 
 def _one(lines: io.StringIO) -> dict[str, Any]:
@@ -37,6 +54,7 @@ def _one(lines: io.StringIO) -> dict[str, Any]:
     return read
 
 
+@pytest.mark.req("R002-logging.01", "R002-logging.02")
 def test_a_line_has_its_frame_and_its_facts(lines: io.StringIO) -> None:
     logs.get_logger("test").info("task_settled", job_id="j", resource_id="r", attempt=2, duration_ms=12.5, failed=False)
     line = _one(lines)
@@ -45,7 +63,8 @@ def test_a_line_has_its_frame_and_its_facts(lines: io.StringIO) -> None:
         "level": "info",
         "service": "worker",
         "logger": "test",
-        "event": "task_settled",
+        "namespace": "staging",
+        "msg": "task_settled",
         "job_id": "j",
         "resource_id": "r",
         "attempt": 2,
@@ -60,12 +79,63 @@ def test_levels_by_their_names(lines: io.StringIO, level: str) -> None:
     assert _one(lines)["level"] == level
 
 
+@pytest.mark.req("R002-logging.03")
+async def test_what_the_work_is_about_is_told_by_itself(lines: io.StringIO) -> None:
+    log = logs.get_logger("test")
+    context.about_worker("w-1")
+
+    async def work() -> None:
+        context.about_request("r-1")
+        with tracing.job_span(queue="jobs.tasks", job_id="j-1"):
+            log.info("within", attempt=1)
+            log.info("another", job_id="j-2", worker_id="w-2")
+
+    tracing.configure(Tracing(enabled=True), "test", spans := InMemorySpanExporter())
+    try:
+        await asyncio.create_task(work())
+        log.info("outside")
+    finally:
+        await tracing.shutdown()
+    within, another, outside = map(json.loads, lines.getvalue().splitlines())
+    [span] = spans.get_finished_spans()
+    about = {
+        "trace_id": f"{span.context.trace_id:032x}",
+        "span_id": f"{span.context.span_id:016x}",
+        "job_id": "j-1",
+        "queue": "jobs.tasks",
+        "worker_id": "w-1",
+        "request_id": "r-1",
+        "namespace": "staging",
+    }
+    assert about.items() <= within.items()
+    assert {**about, "job_id": "j-2", "worker_id": "w-2"}.items() <= another.items()
+    assert outside["worker_id"] == "w-1"
+    assert not {"trace_id", "span_id", "job_id", "queue", "request_id"} & outside.keys()
+
+
+async def test_a_line_tells_of_its_job_with_traces_off_as_well(lines: io.StringIO) -> None:
+    await tracing.shutdown()
+    with tracing.job_span(queue="jobs:stream", job_id="j-1"):
+        logs.get_logger("test").info("within")
+    line = _one(lines)
+    assert (line["job_id"], line["queue"]) == ("j-1", "jobs:stream")
+    assert "trace_id" not in line
+
+
+@pytest.mark.parametrize("given", ["", "a b", "x" * 129, "é", "a\n"])
+def test_a_request_id_that_cannot_be_passed_on_is_replaced(given: str) -> None:
+    assert re.fullmatch(r"[0-9a-f]{32}", context.request_id(given))
+    assert context.request_id("abc-1._") == "abc-1._"
+
+
+@pytest.mark.req("R002-logging.07")
 def test_a_forbidden_field_is_an_error_in_tests(lines: io.StringIO) -> None:
     with pytest.raises(logs.ForbiddenFieldError, match="authorization, body"):
         logs.get_logger("test").info("event", body="x", authorization="Bearer 1", job_id="j")
     assert lines.getvalue() == ""
 
 
+@pytest.mark.req("R002-logging.07")
 def test_a_forbidden_field_is_dropped_and_counted_in_production() -> None:
     program = (
         "from kernel.telemetry import logs, metrics\n"
@@ -109,23 +179,67 @@ def test_configuring_again_replaces_the_former_handler() -> None:
     finally:
         for handler in [h for h in root.handlers if h not in handlers]:
             root.removeHandler(handler)
+        logging.captureWarnings(False)
         root.setLevel(level)
         logging.getLogger("fetchbox").setLevel(own)
 
 
-def test_an_exception_is_told_with_its_stack_and_without_its_secrets(lines: io.StringIO) -> None:
-    def fail() -> None:
-        raise ValueError("GET https://user:pw@example.com/a?X-Amz-Signature=abc failed")
+def _raise(error: Exception) -> None:
+    raise error
 
+
+@pytest.mark.req("R002-logging.04")
+def test_an_error_of_ours_is_told_with_its_stack_and_without_its_secrets(lines: io.StringIO) -> None:
     try:
-        fail()
-    except ValueError as error:
+        _raise(FetchboxError(REASON_UNAVAILABLE, "GET https://user:pw@example.com/a?X-Amz-Signature=abc failed"))
+    except FetchboxError as error:
         logs.get_logger("test").exception("fetch_failed", error, job_id="j")
     line = _one(lines)
-    assert line["error"] == "ValueError: GET https://example.com/a?… failed"
-    assert "Traceback" in line["stack"]
+    assert line["error"] == "FetchboxError: UNAVAILABLE: GET https://example.com/a?… failed"
+    assert line["stack"].startswith("Traceback")
+    assert "in _raise" in line["stack"]
     assert "abc" not in json.dumps(line)
-    assert "pw" not in json.dumps(line)
+    assert "pw@" not in json.dumps(line)
+
+
+@pytest.mark.req("R002-logging.05")
+def test_an_error_that_may_quote_a_payload_is_told_without_its_text(lines: io.StringIO) -> None:
+    text = "the-payload"
+    try:
+        try:
+            int(text)
+        except ValueError as error:
+            raise ExceptionGroup(text, [KeyError(text), OSError("gone")]) from error
+    except ExceptionGroup as group:
+        logs.get_logger("test").exception("broken", group)
+    line = _one(lines)
+    assert line["error"] == "ExceptionGroup: KeyError; OSError: gone"
+    assert "ValueError" in line["stack"]
+    assert text not in json.dumps(line)
+
+
+@pytest.mark.req("R002-logging.06")
+@pytest.mark.parametrize("text", ["to jane.doe@example.org now", "a/jane%40example.org", "<JANE@EXAMPLE.ORG>"])
+def test_no_mail_address_is_told(lines: io.StringIO, text: str) -> None:
+    logs.get_logger("test").warn(text, error=text, reason=OSError(text), problem=[text])
+    assert "jane" not in lines.getvalue().lower()
+    assert "REDACTED" in lines.getvalue()
+
+
+@pytest.mark.req("R002-logging.04")
+@pytest.mark.parametrize(
+    "text", ["Authorization: Basic c2VjcmV0czE=", "cookie=c2VjcmV0czE=; a", "refused bearer c2VjcmV0czE="]
+)
+def test_no_credential_is_told(lines: io.StringIO, text: str) -> None:
+    logs.get_logger("test").warn("refused", error=text)
+    assert "c2VjcmV0czE" not in lines.getvalue()
+
+
+def test_long_texts_are_redacted_in_no_time() -> None:
+    started = time.perf_counter()
+    for text in ("a" * 200_000 + "@", "a@" + "b" * 200_000, "a.b@c." * 40_000, "https://" + "a" * 200_000):
+        redact(text)
+    assert time.perf_counter() - started < 5
 
 
 def test_a_field_never_replaces_the_frame(lines: io.StringIO) -> None:
@@ -159,11 +273,29 @@ def test_lists_and_errors_are_plain(lines: io.StringIO) -> None:
 
 def test_lines_of_libraries_have_the_same_frame() -> None:
     record = logging.LogRecord("botocore", logging.WARNING, "f.py", 1, "retry %s", ("now",), None)
-    line = json.loads(JsonFormatter("worker").format(record))
-    assert (line["logger"], line["event"], line["level"]) == ("botocore", "retry now", "warn")
+    line = json.loads(JsonFormatter("worker", "").format(record))
+    assert (line["logger"], line["msg"], line["level"]) == ("botocore", "retry now", "warn")
     assert "botocore" not in ConsoleFormatter("worker").format(record)
 
 
+@pytest.mark.req("R002-logging.05")
+def test_what_a_library_quotes_is_left_out() -> None:
+    told = "Task exception was never retrieved\nfuture: <Task exception=ValueError('the-payload')>"
+    record = logging.LogRecord("asyncio", logging.ERROR, "f.py", 1, told, (), None)
+    line = json.loads(JsonFormatter("worker", "").format(record))
+    assert line["msg"] == "Task exception was never retrieved"
+    assert "the-payload" not in json.dumps(line)
+
+
+@pytest.mark.req("R002-logging.01")
+def test_warnings_of_python_are_lines_like_all_others() -> None:
+    program = "import warnings; from kernel.telemetry import logs; logs.configure('x'); warnings.warn('old')"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    [line] = done.stderr.splitlines()
+    assert json.loads(line)["logger"] == "py.warnings"
+
+
+@pytest.mark.req("R002-logging.07")
 def test_the_allow_list_holds_no_name_of_a_secret_or_payload() -> None:
     for name in ("authorization", "cookie", "password", "secret", "token", "payload", "body", "headers", "metadata"):
         assert name not in logs.FIELDS
