@@ -146,3 +146,19 @@ def is_retryable(code: str) -> bool:
         return True
     options: FailureMapping = value.GetOptions().Extensions[errors_pb2.failure]
     return options.retryable
+
+
+def is_dependency_fault(code: str) -> bool:
+    """Whether a failure speaks of what its task depends on (a host, an endpoint, a store), and not of the task itself.
+
+    Of HTTP statuses those from 500 do. An unknown code of another's handler does not.
+    """
+    kind, _, number = code.rpartition("_")
+    if f"{kind}_" in _RETRYABLE_HTTP:
+        return number.isdigit() and 500 <= int(number) < 600
+    try:
+        value = FailureCode.DESCRIPTOR.values_by_name[f"FAILURE_CODE_{code}"]
+    except KeyError:
+        return False
+    options: FailureMapping = value.GetOptions().Extensions[errors_pb2.failure]
+    return options.dependency

@@ -50,6 +50,11 @@ QUEUE_LENGTH = Gauge("queue_length", "Jobs that wait in a queue.", ["queue"], re
 BREAKER_STATE = Gauge(
     "circuit_breaker_state", "Circuit breakers: 0 closed, 1 half-open, 2 open.", ["queue"], registry=REGISTRY
 )
+HOST_BREAKERS = _gauge("host_breakers", "Circuit breakers of target hosts that are not closed, by state.", "state")
+BREAKERS_OPENED = _counter("breakers_opened", "Times that results here have opened a circuit breaker.", "kind")
+BREAKER_OPEN_SECONDS = _counter(
+    "breaker_open_seconds", "How long the circuit breakers had not been closed that were closed from here.", "kind"
+)
 RECOVERY_SECONDS = _histogram(
     "recovery_seconds", "From the last heartbeat of a dead worker until its work was taken.", "queue", buckets=_SLOW
 )

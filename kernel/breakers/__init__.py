@@ -1,0 +1,7 @@
+"""Circuit breakers (seed 002): work on what keeps failing is put off, by the whole fleet. `Breakers` is the door."""
+
+from kernel.breakers.breakers import Breakers
+from kernel.breakers.gauges import BreakerGauges
+from kernel.breakers.types import CLOSED, HALF_OPEN, OPEN, STATES, Admission, BreakerState
+
+__all__ = ["CLOSED", "HALF_OPEN", "OPEN", "STATES", "Admission", "BreakerGauges", "BreakerState", "Breakers"]

@@ -1,0 +1,214 @@
+"""The circuit breakers of a process (seed 002, Circuit Breaker).
+
+The story of one breaker, for instance `host:https://example.org:443`:
+
+- Closed: everybody is let through, and results are counted in a sliding window in Redis, that of the whole fleet.
+- It opens when there are enough results and too many of them are failures. Nobody is let through for the cooldown;
+  what is turned away waits outside the slots and uses no attempt.
+- Half-open: one caller in the fleet is let through, the probe. Its success closes the breaker and forgets the window,
+  its failure opens it anew; where it ends without either, or its process dies, the place is free for another.
+
+Asking is on the hot path of every fetch. So a process keeps the short list of breakers that are not closed, looks now
+and then whether it has changed, and asks Redis only where a cooldown is over. While Redis does not answer, nobody is
+kept from working: a breaker is a courtesy.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+from collections.abc import Sequence
+from typing import Final
+
+from fetchbox.config.v1 import config_pb2
+from kernel.breakers.book import Book, Standing
+from kernel.breakers.memory import Memory
+from kernel.breakers.probes import Probes
+from kernel.breakers.reports import Reports
+from kernel.breakers.types import CLOSED, OPEN, Admission, BreakerState, Terms
+from kernel.clock import Clock
+from kernel.errors import FetchboxError
+from kernel.redis import RedisClients
+from kernel.tasks import ended
+from kernel.telemetry import metrics
+from kernel.telemetry.logs import get_logger
+
+FRESH_SECONDS: Final = 1.0
+"""How long the list of breakers that are not closed is believed: what another worker has found is seen by then.
+
+It is read anew after half of that, while the old one is still believed; and never later than half a cooldown."""
+_PATIENCE_SECONDS: Final = 1.0
+"""How long anybody waits for an answer. Without one he is let through."""
+_log = get_logger("breakers")
+
+
+class Breakers:
+    """All breakers, as one duty of a service; used without a start as well."""
+
+    name = "breakers"
+
+    def __init__(
+        self,
+        clients: RedisClients,
+        config: config_pb2.CircuitBreaker,
+        clock: Clock,
+        rng: random.Random | None = None,
+        probe_seconds: float = 10.0,
+    ) -> None:
+        """`probe_seconds`: how long the place of a probe is kept after the death of its process."""
+        terms = Terms.of(config)
+        self._clock = clock
+        self._fresh = min(FRESH_SECONDS, terms.cooldown / 2000)
+        self._pause = self._fresh / 2
+        """How long nobody here asks for a breaker that is being asked for, or probed."""
+        self._book = Book(clients, terms, max(1, round(probe_seconds * 1000)))
+        self._memory = Memory(terms.cooldown / 1000, rng or random.Random())  # noqa: S311 - spreads load, no secret
+        self._reports = Reports(self._book, clock, self._told)
+        self._probes = Probes(self._book, clock, probe_seconds)
+        self._turn: bytes | None = None
+        self._again_at = self._stale_at = float("-inf")
+        self._looking: asyncio.Task[None] | None = None
+        self._silent = False
+
+    async def start(self) -> None:
+        """Nothing to begin: connects when it is first asked."""
+
+    async def drain(self, grace: float) -> None:
+        """Goes on until the stop."""
+
+    async def stop(self) -> None:
+        """Sends the last results and closes the connection; safe twice."""
+        looking, self._looking = self._looking, None
+        await ended(looking)
+        await self._probes.stop()
+        await self._reports.stop()
+        self._book.close()
+
+    def known(self, name: str) -> Admission | None:
+        """The answer where no server has to be asked for it; None otherwise. Never lets a probe through."""
+        now = self._clock.monotonic()
+        if now >= self._again_at:
+            self._look_soon()
+            if now >= self._stale_at:
+                return None
+        return self._memory.known(name, now)
+
+    async def admit(self, name: str) -> Admission:
+        """Whether work may be done now. Whoever is let through calls `record` or `release` with the answer."""
+        admission = self.known(name)
+        if admission is not None:
+            return admission
+        if self._looking is not None and not self._looking.done():
+            await asyncio.wait({self._looking}, timeout=_PATIENCE_SECONDS)
+        now = self._clock.monotonic()
+        if now >= self._stale_at:  # no answer: the next ones do not wait for it
+            self._stale_at = now + self._fresh
+        return self._memory.known(name, now) or await self._ask(name)
+
+    def deferral(self, name: str) -> float:
+        """Seconds after which work that was turned away is to come back: one as the probe, the others spread out."""
+        return self._memory.deferral(name, self._clock.monotonic())
+
+    def record(self, name: str, ok: bool, admission: Admission | None = None) -> None:
+        """Takes a result; it is sent within 100 ms. That of a probe decides about the breaker."""
+        if admission is not None and admission.probe:
+            self._conclude(name, admission.probe, "close" if ok else "open")
+        elif self._memory.counts(name, admission):
+            self._reports.count(name, ok=ok)
+
+    def release(self, name: str, admission: Admission) -> None:
+        """The work has ended without telling anything of the breaker: given back, canceled, somebody else's fault."""
+        if admission.probe:
+            self._conclude(name, admission.probe, "free")
+
+    async def list(self) -> Sequence[BreakerState]:
+        """Breakers that are not closed, then those with failures in their window, each by name; at most 500.
+
+        `UNAVAILABLE` where Redis does not answer.
+        """
+        found = await self.states(await self._book.names())
+        telling = [state for state in found if state.state != CLOSED or state.failures]
+        return sorted(telling, key=lambda state: (state.state == CLOSED, state.name))
+
+    async def states(self, names: Sequence[str]) -> Sequence[BreakerState]:
+        """How these breakers stand, in this order. `UNAVAILABLE` where Redis does not answer."""
+        return await self._book.states(names)
+
+    async def counts(self) -> tuple[int, int]:
+        """How many breakers of any kind are half-open, and how many open. `UNAVAILABLE` where Redis does not answer."""
+        return await self._book.counts()
+
+    async def reset(self, name: str) -> BreakerState:
+        """Closes a breaker and forgets its window; how it stands then. `UNAVAILABLE` where Redis does not answer."""
+        (standing,) = await self._book.tell([self._book.verdict(name, "", "close")])
+        self._told(name, standing)
+        return (await self.states([name]))[0]
+
+    def _conclude(self, name: str, token: str, verdict: str) -> None:
+        self._probes.end(name, token)
+        self._reports.verdict(name, token, verdict)
+
+    async def _ask(self, name: str) -> Admission:
+        """Asks for the place of the probe; meanwhile the others here are turned away."""
+        token = os.urandom(8).hex()
+        self._memory.shut(name, self._clock.monotonic(), self._pause, opened=False)
+        try:
+            async with asyncio.timeout(_PATIENCE_SECONDS):
+                (standing,) = await self._book.tell([self._book.ask(name, token)])
+        except asyncio.CancelledError:
+            self._reports.verdict(name, token, "free")
+            raise
+        except (FetchboxError, TimeoutError) as error:
+            self._reports.verdict(name, token, "free")
+            self._tell_once(error)
+            return self._memory.admission(name)
+        if standing.value:
+            self._probes.begin(name, token)
+            return Admission(allowed=True, probe=token)
+        self._learn(name, standing)
+        now = self._clock.monotonic()
+        return self._memory.known(name, now) or Admission(allowed=False, retry_after=self._pause)
+
+    def _told(self, name: str, standing: Standing) -> None:
+        """What Redis says after a result or a verdict."""
+        kind = name.partition(":")[0]
+        if standing.value and standing.state == OPEN:
+            _log.warn("breaker_opened", key=name)
+            metrics.BREAKERS_OPENED.labels(kind).inc()
+        elif standing.value and standing.state == CLOSED:
+            _log.info("breaker_closed", key=name, duration_ms=standing.value)
+            metrics.BREAKER_OPEN_SECONDS.labels(kind).inc(standing.value / 1000)
+        self._learn(name, standing)
+
+    def _learn(self, name: str, standing: Standing) -> None:
+        if standing.state == CLOSED:
+            self._memory.close(name)
+        elif standing.state == OPEN:
+            self._memory.shut(name, self._clock.monotonic(), standing.wait, opened=True)
+        else:
+            wait = min(standing.wait, self._pause)
+            self._memory.shut(name, self._clock.monotonic(), wait, opened=False)
+
+    def _look_soon(self) -> None:
+        if self._looking is None or self._looking.done():
+            self._looking = asyncio.create_task(self._look(), name="breakers.look")
+
+    async def _look(self) -> None:
+        """Reads which breakers are not closed, if that has changed. Without an answer the old list stands."""
+        began = self._clock.monotonic()
+        try:
+            turn = await self._book.turn()
+            if turn != self._turn:
+                waits = await self._book.shut()
+                self._memory.learn(waits, self._clock.monotonic())
+                self._turn = turn
+            self._silent = False
+        except FetchboxError as error:
+            self._tell_once(error)
+        self._again_at, self._stale_at = began + self._pause, began + self._fresh
+
+    def _tell_once(self, error: Exception) -> None:
+        if not self._silent:
+            _log.warn("breakers_unknown", error=error)
+        self._silent = True
