@@ -212,6 +212,8 @@ class _FailureCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FailureCo
     """The path is no regular file."""
     FAILURE_CODE_VALIDATION_MANIFEST: _FailureCode.ValueType  # 83
     """Ingest refused the manifest that a file holds; the message says why."""
+    FAILURE_CODE_VALIDATION_FILE_TOO_LARGE: _FailureCode.ValueType  # 84
+    """The file is larger than an object can be: 5 TiB (5,497,558,138,880 bytes)."""
     FAILURE_CODE_AUTH_SECRET_UNKNOWN: _FailureCode.ValueType  # 80
     """A `${secret:NAME}` that the worker does not know."""
     FAILURE_CODE_AUTH_FILE_UNREADABLE: _FailureCode.ValueType  # 81
@@ -342,6 +344,8 @@ FAILURE_CODE_VALIDATION_FILE_KIND: FailureCode.ValueType  # 79
 """The path is no regular file."""
 FAILURE_CODE_VALIDATION_MANIFEST: FailureCode.ValueType  # 83
 """Ingest refused the manifest that a file holds; the message says why."""
+FAILURE_CODE_VALIDATION_FILE_TOO_LARGE: FailureCode.ValueType  # 84
+"""The file is larger than an object can be: 5 TiB (5,497,558,138,880 bytes)."""
 FAILURE_CODE_AUTH_SECRET_UNKNOWN: FailureCode.ValueType  # 80
 """A `${secret:NAME}` that the worker does not know."""
 FAILURE_CODE_AUTH_FILE_UNREADABLE: FailureCode.ValueType  # 81
