@@ -12,16 +12,18 @@ import grpc
 from fetchbox.config.v1.config_pb2 import Config
 from fetchbox.worker.v1 import worker_service_pb2 as pb
 from fetchbox.worker.v1 import worker_service_pb2_grpc as pb_grpc
-from kernel.config import TASKS, seconds
+from kernel.config import seconds
 from kernel.garbage import collect_seldom
 from kernel.grpc_server import GrpcServer
 from kernel.handlers import HandlerRegistry
 from kernel.hostgate import RedisHostGates
 from kernel.ids import uuid7
+from kernel.labels import configure_labels
 from kernel.lanes.lending import LendingLane
 from kernel.lanes.remote import RemoteLeases
 from kernel.lanes.worker import WorkerLane
 from kernel.ledger import Ledger
+from kernel.lists.duties import list_duties
 from kernel.log.topics import Topics, provision
 from kernel.resources import Resources
 from kernel.service import Periodic, Service
@@ -54,7 +56,7 @@ async def build(config: Config, resources: Resources) -> Service:
     """
     handlers = HandlerRegistry(config)
     await provision(resources.redis, config)
-    metrics.configure([*config.job_types, *TASKS])
+    configure_labels(config)
     worker_id = uuid7()
     about_worker(worker_id)
     deadlines = Deadlines(config)
@@ -113,6 +115,7 @@ async def build(config: Config, resources: Resources) -> Service:
             finalizer,
             lending,
             Periodic("lending.tidy", SURPLUS_SECONDS, lending.tidy, resources.clock),
+            *list_duties(config, resources, resources.clock),
             _server(config, steering),
         ],
     )
