@@ -81,15 +81,19 @@ class Load:
             await ended(task)
 
     async def flows(self, more: int = 4) -> None:
-        """Waits until so many more of each kind have been accepted, and as many ended."""
-        before, ends = self._counts(), self._counts(over=True)
+        """Waits until so many more of each kind have been accepted from now on, and as many of those have ended."""
+        first = len(self.accepted)
 
         async def met() -> bool:
             self._raise_failures()
-            now, over = self._counts(), self._counts(over=True)
-            return all(now[kind] >= before[kind] + more and over[kind] >= ends[kind] + more for kind in before)
+            return all(len(ends) >= more for ends in self._kinds(first, over=True).values())
 
-        await soon(met, lambda: f"accepted {before} -> {self._counts()}, ended {ends} -> {self._counts(over=True)}")
+        await soon(met, lambda: f"accepted {self._kinds(first)}, ended {self._kinds(first, over=True)}")
+
+    async def drains(self) -> None:
+        """Waits until all that has been accepted so far has ended."""
+        due = list(self.accepted)
+        await soon(lambda: self._all_over(due), lambda: f"never ended: {[job for job in due if not job.over][:5]}")
 
     def forget(self) -> None:
         """Whatever was asked before now may be gone: the server has been emptied."""
@@ -221,9 +225,9 @@ class Load:
     def _begin(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
         return asyncio.create_task(work)
 
-    def _counts(self, *, over: bool = False) -> dict[str, int]:
-        jobs = [job for job in self.accepted if job.era == self._era and (job.over or not over)]
-        return {kind: sum(job.task == kind for job in jobs) for kind in ("", "chat", "tool")}
+    def _kinds(self, first: int, *, over: bool = False) -> dict[str, list[int]]:
+        jobs = [job for job in self.accepted[first:] if job.era == self._era and (job.over or not over)]
+        return {kind: [job.number for job in jobs if job.task == kind] for kind in ("", "chat", "tool")}
 
     def _raise_failures(self) -> None:
         for task in (*self._clients, *self._watchers.values(), self._remote):

@@ -1,15 +1,14 @@
 """A TCP proxy whose target can be switched: what stands between clients and a server that moves.
 
-It has a thread and an event loop of its own, so that a busy test does not slow it down, and blocking clients in the
-test's own thread can use it. An address that changes reaches clients in three ways, and it knows all of them: old
-connections are cut (`cut`), go on to the old server until they close (`lead_to` alone), or say nothing any more
-(`hold`).
+It has a thread and an event loop of its own, so that a busy test does not slow it down. An address that moves reaches
+clients in three ways, and this knows all of them: old connections are cut (`cut`), they stay with the old server
+(`lead_to` alone), or they never say anything again, not even that they are closed (`hold`, then `desert`).
 """
 
 import asyncio
 import threading
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 _CHUNK = 1 << 16
@@ -63,7 +62,16 @@ class Proxy:
         """Everything passes again, also what was held."""
         self._call(self._flowing.set)
 
-    def _run(self, work: "asyncio.coroutines.Coroutine[object, object, T]") -> T:  # type: ignore[name-defined]
+    def desert(self, target: int) -> None:
+        """What is held stays so for ever; new connections go there."""
+        self.lead_to(target)
+        self._call(self._begin_anew)
+
+    def _begin_anew(self) -> None:
+        self._flowing = asyncio.Event()
+        self._flowing.set()
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(10)
 
     def _call(self, act: Callable[[], object]) -> None:
@@ -95,11 +103,14 @@ class Proxy:
         self._links.add(link)
         link.add_done_callback(self._links.discard)
         there: asyncio.StreamWriter | None = None
+        flowing = self._flowing
         try:
+            await flowing.wait()
             back, there = await asyncio.open_connection("127.0.0.1", self._target)
-            ways = {asyncio.create_task(self._pump(*way)) for way in ((reader, there), (back, writer))}
+            ways = {asyncio.create_task(_pump(*way, flowing)) for way in ((reader, there), (back, writer))}
             try:
                 await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+                await flowing.wait()
             finally:
                 for way in ways:
                     way.cancel()
@@ -111,8 +122,9 @@ class Proxy:
                 if side is not None:
                     side.transport.abort()
 
-    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while data := await reader.read(_CHUNK):
-            await self._flowing.wait()
-            writer.write(data)
-            await writer.drain()
+
+async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, flowing: asyncio.Event) -> None:
+    while data := await reader.read(_CHUNK):
+        await flowing.wait()
+        writer.write(data)
+        await writer.drain()

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -76,14 +76,18 @@ class UnrulyRedis:
         self.proxy.lead_to(other.port)
         return old
 
-    async def replace(self, other: Valkey) -> None:
-        """The master is killed once the caught-up replica has all of it, and the replica takes its place."""
+    async def vanish(self, other: Valkey) -> None:
+        """The master's machine is gone without a word once the replica has all of it, and the replica takes its place.
+
+        Old connections stay open and silent, as those to a machine without power do.
+        """
         self.do("CLIENT PAUSE 60000 WRITE")
         await until(lambda: self._is_caught_up(other), "the replica does not catch up")
+        self.proxy.hold()
         self.server.kill9()
         assert other.inline("REPLICAOF NO ONE").startswith(b"+OK")
         self.server = other
-        self.proxy.lead_to(other.port)
+        self.proxy.desert(other.port)
 
     def _is_caught_up(self, other: Valkey) -> bool:
         return self.fact("master_repl_offset") == self.fact("slave_repl_offset", server=other)
@@ -130,15 +134,3 @@ async def torment(act: Callable[[], object], every: float) -> AsyncIterator[Torm
         with contextlib.suppress(asyncio.CancelledError):
             await striking
 
-
-async def persist(call: Callable[[], Awaitable[object]], refusals: tuple[type[Exception], ...], patience: float) -> object:
-    """As a client that repeats until it is answered. Raises the last refusal after `patience` seconds."""
-    loop = asyncio.get_running_loop()
-    end = loop.time() + patience
-    while True:
-        try:
-            return await call()
-        except refusals:
-            if loop.time() > end:
-                raise
-        await asyncio.sleep(0.1)

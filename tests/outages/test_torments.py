@@ -57,3 +57,45 @@ async def test_something_is_lost_every_second(world: World, command: str) -> Non
         while told.strikes < 4:
             await world.load.flows(1)
     await _heals_and_ends(world)
+
+
+@pytest.mark.fault(35)
+async def test_all_data_is_lost_once(world: World) -> None:
+    world.redis.do("FLUSHALL")
+    world.load.forget()
+    await _heals_and_ends(world)
+
+
+@pytest.mark.fault(20, 43)
+async def test_a_demoted_master_is_left_for_its_caught_up_replica(world: World) -> None:
+    replica = await world.redis.replica()
+    await world.load.flows(1)
+    old = await world.redis.hand_over(replica)
+    await _heals_and_ends(world)
+    assert world.redis.fact("role", server=old) == "slave"
+
+
+@pytest.mark.fault(40, 41, 43)
+async def test_a_master_that_vanishes_without_a_word_is_left_for_its_caught_up_replica(world: World) -> None:
+    replica = await world.redis.replica()
+    await world.load.flows(1)
+    await world.redis.vanish(replica)
+    await _heals_and_ends(world)
+
+
+@pytest.mark.fault(18)
+async def test_writes_hang_until_leases_are_over(world: World) -> None:
+    world.redis.do("CLIENT PAUSE 600000 WRITE")
+    await world.platform.stale(3.5)
+    await world.platform.says("unhealthy")
+    world.redis.do("CLIENT UNPAUSE")
+    await _heals_and_ends(world)
+
+
+@pytest.mark.fault(47)
+async def test_without_memory_all_that_was_accepted_is_done_and_nothing_else(world: World) -> None:
+    world.redis.do("CONFIG SET maxmemory 1")
+    await world.platform.says("unhealthy")
+    await world.load.drains()
+    world.redis.do("CONFIG SET maxmemory 0")
+    await _heals_and_ends(world)
