@@ -7,10 +7,9 @@ end is that of the work: the ways in first, then the worker, then the operator, 
 import fcntl
 import json
 import os
-import socket
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
@@ -20,14 +19,16 @@ from cli.embedded.process import Child
 from cli.embedded.stack import EmbeddedStack
 from cli.problems import UNAVAILABLE, USAGE, CommandError
 from cli.provision import provision
+from cli.ready import is_ready
 from cli.serve import Role
 from cli.settings import load_config
+from fetchbox.config.v1.config_pb2 import Config
 
-ROLES = (Role.OPERATOR, Role.INGEST, Role.WORKER, Role.GATEWAY)
-_ENDING = ((Role.GATEWAY, Role.INGEST), (Role.WORKER,), (Role.OPERATOR,))
+ROLES = (Role.OPERATOR, Role.INGEST, Role.WORKER, Role.GATEWAY, Role.PRODUCER)
+"""The producer only where the configuration names a directory; the worker does the work of the reaper."""
+_ENDING = ((Role.GATEWAY, Role.INGEST, Role.PRODUCER), (Role.WORKER,), (Role.OPERATOR,))
 _MOST_RESTARTS = 5
 _RESTART_WINDOW = 30.0
-_PROBE_TIMEOUT = 1.0
 
 
 class LocalPlatform:
@@ -50,7 +51,7 @@ class LocalPlatform:
         self._environ = dict(environ or {})
         self._lock: IO[str] | None = None
         self._restarts: list[float] = []
-        self._metrics: Sequence[int] = ()
+        self._metrics: dict[Role, int] = {}
 
     def start(self) -> None:
         """Starts and provisions the servers, then starts the roles. Raises CommandError or StartError."""
@@ -128,31 +129,36 @@ class LocalPlatform:
     def _choose_addresses(self) -> None:
         """The addresses of the roles, as overrides, so that every part agrees on them."""
         config = load_config(self._file, os.environ | self._environ)
-        free = free_ports(2 * len(ROLES))
-        ports = iter(free[: len(ROLES)])
-        self._metrics = self._metrics_ports(config.observability.metrics_port, free[len(ROLES) :])
-        for role in ROLES:
-            listen = getattr(config, role).listen
-            if self._any_ports:
-                listen = f"127.0.0.1:{next(ports)}"
-            host, _, port = listen.rpartition(":")
-            if not is_free(int(port)):
-                raise CommandError(
-                    f"{role} cannot listen at {listen}: another process does",
-                    UNAVAILABLE,
-                    hint=f"Stop it, use `fetchbox up --any-ports`, or set FETCHBOX_{role.upper()}_LISTEN.",
-                )
-            self._environ[f"FETCHBOX_{role.upper()}_LISTEN"] = listen
-            if role is not Role.GATEWAY:
-                reached = "127.0.0.1" if host in {"0.0.0.0", "[::]", ""} else host  # noqa: S104  # compared, not bound
-                self._environ[f"FETCHBOX_GATEWAY_{role.upper()}"] = f"{reached}:{port}"
-        self._environ["FETCHBOX_GATEWAY_TASK"] = self._environ["FETCHBOX_GATEWAY_INGEST"]
+        ports = iter(free_ports(2 * len(ROLES)))
+        self._metrics = self._metrics_ports(config, ports)
+        for role in self._metrics:
+            if role is not Role.PRODUCER:
+                listen = getattr(config, role).listen
+                self._listen(role, f"127.0.0.1:{next(ports)}" if self._any_ports else listen)
+        ingest = self._environ["FETCHBOX_GATEWAY_INGEST"]
+        self._environ |= {"FETCHBOX_GATEWAY_TASK": ingest, "FETCHBOX_WORKER_INGEST": ingest}
 
-    def _metrics_ports(self, first: int, free: Sequence[int]) -> Sequence[int]:
-        """One a role, since each is a process of its own; all 0 where metrics are off."""
-        if not first:
-            return [0] * len(ROLES)
-        return free if self._any_ports else range(first, first + len(ROLES))
+    def _listen(self, role: Role, listen: str) -> None:
+        host, _, port = listen.rpartition(":")
+        if not is_free(int(port)):
+            raise CommandError(
+                f"{role} cannot listen at {listen}: another process does",
+                UNAVAILABLE,
+                hint=f"Stop it, use `fetchbox up --any-ports`, or set FETCHBOX_{role.upper()}_LISTEN.",
+            )
+        self._environ[f"FETCHBOX_{role.upper()}_LISTEN"] = listen
+        if role is not Role.GATEWAY:
+            reached = "127.0.0.1" if host in {"0.0.0.0", "[::]", ""} else host  # noqa: S104  # compared, not bound
+            self._environ[f"FETCHBOX_GATEWAY_{role.upper()}"] = f"{reached}:{port}"
+
+    def _metrics_ports(self, config: Config, free: Iterator[int]) -> dict[Role, int]:
+        """The roles that there are, each with a port of its own, since each is a process; 0 where metrics are off."""
+        first = config.observability.metrics_port
+        return {
+            role: (next(free) if self._any_ports else first + place) if first else 0
+            for place, role in enumerate(ROLES)
+            if role is not Role.PRODUCER or config.producer.scan_dir
+        }
 
     def _server_environ(self) -> dict[str, str]:
         return {
@@ -163,7 +169,7 @@ class LocalPlatform:
         }
 
     def _start_roles(self) -> None:
-        for role, port in zip(ROLES, self._metrics, strict=True):
+        for role, port in self._metrics.items():
             child = self._child(role, {"OBSERVABILITY_METRICS_PORT": str(port)})
             self.roles[role] = child
             child.launch()
@@ -171,14 +177,15 @@ class LocalPlatform:
             child.wait_ready()
 
     def _child(self, role: Role, own: Mapping[str, str]) -> Child:
-        argv = [sys.executable, "-P", "-m", "cli.main", "serve", f"--role={role}"]
+        ready = (self.data / "ready" / role).absolute()
+        argv = [sys.executable, "-P", "-m", "cli.main", "serve", f"--role={role}", f"--ready-file={ready}"]
         if self._file is not None:
             argv.append(f"--config={self._file.absolute()}")
-        listen = self._environ[f"FETCHBOX_{role.upper()}_LISTEN"]
         log = self.data / "logs" / f"{role}.log"
         prompt = {"PYTHONUNBUFFERED": "1"}  # what a handler prints is in the log at once
         environ = {**os.environ, **prompt, **self._environ, **own}
-        return Child(role, argv, log, lambda: _answers(listen), environ=environ)
+        child = Child(role, argv, log, lambda: is_ready(ready, child.pid), environ=environ)
+        return child
 
     def _announce(self) -> None:
         """Tells the commands that run beside this process where everything is."""
@@ -199,13 +206,3 @@ class LocalPlatform:
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
-
-
-def _answers(listen: str) -> bool:
-    host, _, port = listen.rpartition(":")
-    reached = "127.0.0.1" if host in {"0.0.0.0", "[::]", ""} else host.strip("[]")  # noqa: S104  # compared, not bound
-    try:
-        with socket.create_connection((reached, int(port)), _PROBE_TIMEOUT):
-            return True
-    except OSError:
-        return False

@@ -10,6 +10,7 @@ import typer
 
 from cli.command import command
 from cli.problems import UNAVAILABLE, CommandError, from_kernel
+from cli.ready import ReadyFile
 from cli.settings import config_problem, load_config, settings
 
 if TYPE_CHECKING:
@@ -49,8 +50,13 @@ def serve(
     context: typer.Context,
     role: Annotated[list[Role], typer.Option("--role", help="What this process does; give it again for more.")],
     config: Annotated[Path | None, typer.Option(help="TOML or YAML; a missing file means the defaults.")] = None,
+    ready_file: Annotated[
+        Path | None, typer.Option(help="A file that holds the process id from when it serves until it drains.")
+    ] = None,
 ) -> None:
     """Serve until SIGTERM or Ctrl-C, then finish what runs. A second signal ends it at once.
+
+    A worker does what the role `reaper` does, too. `all` is without a producer where no producer.scan_dir is set.
 
     Exit codes: 0 after a signal, 2 for a configuration that cannot be used, 3 where the streams were made with another
     number of partitions, 4 when a subsystem cannot be started.
@@ -61,11 +67,25 @@ def serve(
     """
     options = settings(context)
     loaded = load_config(config or options.config)
-    roles = [known for known in BOOTSTRAPS if known in role or Role.ALL in role]
-    run(loaded, roles)
+    run(loaded, chosen(role, loaded), ready_file)
 
 
-def run(config: "Config", roles: Sequence[Role]) -> None:
+def chosen(asked: Sequence[Role], config: "Config") -> list[Role]:
+    """The roles that this process has, in the order of their start. Raises a CommandError."""
+    wanted = set(asked)
+    if Role.ALL in wanted:
+        wanted |= set(BOOTSTRAPS) - ({Role.PRODUCER} if not config.producer.scan_dir else set())
+    elif Role.PRODUCER in wanted and not config.producer.scan_dir:
+        from kernel.config import ConfigError  # noqa: PLC0415  # it is loaded by now
+
+        missing = ConfigError("producer.scan_dir", "is required by the role producer")
+        raise config_problem(missing, "of this process")
+    if Role.WORKER in wanted:
+        wanted.discard(Role.REAPER)
+    return [role for role in BOOTSTRAPS if role in wanted]
+
+
+def run(config: "Config", roles: Sequence[Role], ready_file: Path | None = None) -> None:
     """Runs the roles in this process until a signal. Raises a CommandError when they cannot be started."""
     import uvloop  # noqa: PLC0415  # only servers need it
 
@@ -74,7 +94,7 @@ def run(config: "Config", roles: Sequence[Role]) -> None:
 
     names = "+".join(roles)
     try:
-        uvloop.run(_serve(config, roles, names))
+        uvloop.run(_serve(config, roles, names, ready_file))
     except ConfigError as error:  # a handler that cannot be used is found when its service is built
         raise config_problem(error, "of this process") from error
     except FetchboxError as error:
@@ -85,7 +105,7 @@ def run(config: "Config", roles: Sequence[Role]) -> None:
         raise CommandError(f"{names} cannot be started: {error}", UNAVAILABLE, hint=_HINT) from error
 
 
-async def _serve(config: "Config", roles: Sequence[Role], name: str) -> None:
+async def _serve(config: "Config", roles: Sequence[Role], name: str, ready_file: Path | None) -> None:
     from kernel import config as kernel_config  # noqa: PLC0415
     from kernel.resources import Resources  # noqa: PLC0415
     from kernel.telemetry import logs, tracing  # noqa: PLC0415
@@ -94,7 +114,7 @@ async def _serve(config: "Config", roles: Sequence[Role], name: str) -> None:
     tracing.configure(config.observability.tracing, f"fetchbox-{name}")
     resources = await Resources.open(config) if set(roles) != {Role.GATEWAY} else None
     try:
-        service = await _together(config, roles, resources, name)
+        service = await _together(config, roles, resources, name, ready_file)
         await service.run_until_signal(kernel_config.seconds(config.worker.drain_grace))
     finally:
         if resources is not None:
@@ -102,12 +122,14 @@ async def _serve(config: "Config", roles: Sequence[Role], name: str) -> None:
         await tracing.shutdown()
 
 
-async def _together(config: "Config", roles: Sequence[Role], resources: "Resources | None", name: str) -> "Service":
-    from kernel import config as kernel_config  # noqa: PLC0415
+async def _together(
+    config: "Config", roles: Sequence[Role], resources: "Resources | None", name: str, ready_file: Path | None
+) -> "Service":
+    from kernel.labels import configure_labels  # noqa: PLC0415
     from kernel.service import Duty, Service  # noqa: PLC0415
     from kernel.telemetry import metrics  # noqa: PLC0415
 
-    metrics.configure([*config.job_types, *kernel_config.TASKS])
+    configure_labels(config)
     duties: list[Duty] = []
     for role in roles:
         bootstrap = importlib.import_module(BOOTSTRAPS[role])
@@ -115,4 +137,6 @@ async def _together(config: "Config", roles: Sequence[Role], resources: "Resourc
         duties.extend((await bootstrap.build(*arguments)).duties)
     if config.observability.metrics_port:
         duties.append(metrics.serve(config.observability.metrics_port))
+    if ready_file is not None:
+        duties.append(ReadyFile(ready_file))
     return Service(name, duties)

@@ -87,6 +87,8 @@ def _show(platform: "LocalPlatform") -> None:
         "S3 keys": str(platform.stack.seaweed.data / "s3.json"),
         "logs": str(platform.data / "logs"),
     }
+    if config.producer.scan_dir:
+        where["files from"] = config.producer.scan_dir
     if out.json:
         out.document(where)
     else:

@@ -21,6 +21,11 @@ class ListNames:
         self._by_priority = dict(zip(self.priorities, self.queues, strict=True))
 
     @property
+    def all(self) -> tuple[str, ...]:
+        """The queues, the list of completed jobs and the dead letters."""
+        return (*self.queues, self.completed, self.dead_letters)
+
+    @property
     def default(self) -> str:
         """The queue of a job that names none: the lowest."""
         return self.queues[-1]

@@ -23,12 +23,12 @@ class QueueSampler:
         self._clients = clients
         self._backlogs = Backlogs(clients, config)
         self._queues = names.queues
-        self._ends = (names.completed, names.dead_letters)
+        self._lists = names.all
 
     async def run(self) -> None:
         """One sample. Raises `UNAVAILABLE` where Redis does not answer."""
         pipe = self._clients.commands.pipeline(transaction=False)
-        for name in (*self._queues, *self._ends):
+        for name in self._lists:
             pipe.llen(name)
         pipe.zcard(keys.FILE_DELAYED)
         for name in self._queues:
@@ -36,9 +36,9 @@ class QueueSampler:
         # A key of another kind has no length; the others are shown all the same.
         lengths = await pipe.execute(raise_on_error=False)
         oldest = lengths[-len(self._queues) :]
-        for name, length in zip((*self._queues, *self._ends), lengths, strict=False):
+        for name, length in zip(self._lists, lengths, strict=False):
             metrics.QUEUE_LENGTH.labels(metrics.queue(name)).set(_number(length))
-        metrics.FILES_DELAYED.set(_number(lengths[len(self._queues) + len(self._ends)]))
+        metrics.FILES_DELAYED.set(_number(lengths[len(self._lists)]))
         now = await self._clients.now_ms()
         for name, job in zip(self._queues, oldest, strict=True):
             metrics.QUEUE_OLDEST_WAITING.labels(metrics.queue(name)).set(waiting_ms(job, now) / 1000)
