@@ -4,6 +4,7 @@ Whatever fails on the way becomes one form of answer (`gateway.errors`). Every a
 logged and measured under the template of its route, for the path itself may hold anything.
 """
 
+import asyncio
 import re
 import time
 from collections.abc import Callable, Iterable
@@ -37,6 +38,8 @@ _HOST = re.compile(r"(?:[A-Za-z0-9._~%-]+|\[[0-9A-Fa-f:.]+\])?(?::[0-9]{0,5})?")
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 _METHODS = _SAFE_METHODS | {"DELETE", "PATCH", "POST", "PUT"}
 """Label values of the metric; what else clients make up counts as `other`."""
+_CLIENT_LEFT = 499
+"""The status, in metric and log alone, of a request whose client did not wait for the answer."""
 
 
 @dataclass(slots=True)
@@ -75,6 +78,9 @@ class Handler:
         exchange = _exchange(request)
         try:
             response = await self._respond(exchange)
+        except asyncio.CancelledError:
+            _account(exchange, _CLIENT_LEFT)
+            raise
         except body.SlowBodyError as error:
             response = self.failed(exchange, _slow(error))
             response.force_close()
@@ -83,7 +89,7 @@ class Handler:
             response = self.failed(exchange, errors.of_error(error))
         if self.draining:
             response.force_close()
-        _account(exchange, response)
+        _account(exchange, response.status)
         return response
 
     def stop_streams(self) -> None:
@@ -218,15 +224,15 @@ def _report(error: Exception, exchange: _Exchange) -> None:
         log.exception("request_failed", error, path=exchange.label)  # noqa: LOG004, PLE1205 - our own logger, which takes the error itself
 
 
-def _account(exchange: _Exchange, response: web.StreamResponse) -> None:
+def _account(exchange: _Exchange, status: int) -> None:
     seconds = time.monotonic() - exchange.started
     method = exchange.request.method
-    _observer(exchange.label, method if method in _METHODS else metrics.OTHER, response.status)(seconds)
+    _observer(exchange.label, method if method in _METHODS else metrics.OTHER, status)(seconds)
     log.info(
         "request",
         method=method if method in _METHODS else metrics.OTHER,
         path=exchange.label,
-        status=response.status,
+        status=status,
         duration_ms=round(seconds * 1000, 3),
     )
 

@@ -1,5 +1,6 @@
 """What happens around every RPC of ours: who calls, is the request valid, and how an error leaves."""
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
@@ -17,6 +18,8 @@ from kernel.telemetry.logs import get_logger
 from kernel.validation import require_valid
 
 events = get_logger("rpc")
+_CANCELLED = "CANCELLED"
+"""The code of an RPC whose client has left."""
 _Handler = Any  # grpc has no public type for a method handler that types its behaviour
 _Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -64,6 +67,9 @@ def _unary_handler(handler: _Handler, method: str, before: _Before) -> _Handler:
             response: Message = await behaviour(request, context)
         except Exception as error:  # noqa: BLE001 - every error leaves as a status
             await _abort(error, method, started, context)
+        except asyncio.CancelledError:
+            _measure(method, _CANCELLED, started)
+            raise
         _measure(method, "OK", started)
         return response
 
@@ -81,6 +87,9 @@ def _stream_handler(handler: _Handler, method: str, before: _Before) -> _Handler
                 yield response
         except Exception as error:  # noqa: BLE001 - every error leaves as a status
             await _abort(error, method, started, context)
+        except (asyncio.CancelledError, GeneratorExit):
+            _measure(method, _CANCELLED, started)
+            raise
         _measure(method, "OK", started)
 
     return grpc.unary_stream_rpc_method_handler(serve, handler.request_deserializer, handler.response_serializer)

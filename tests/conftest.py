@@ -18,11 +18,19 @@ from cli.embedded.valkey import Valkey
 from cli.sample_site import SampleSite
 from fetchbox.config.v1.config_pb2 import Config
 from kernel.config import defaults
+from kernel.telemetry import metrics
 
 if TYPE_CHECKING:
     from kernel.resources import Resources
 
 _MEMORY = Path("/dev/shm")
+
+
+@pytest.fixture(autouse=True)
+def unclaimed_labels() -> None:
+    """The first values of a metric's label have series of their own: not those of earlier tests alone."""
+    for metric in metrics.REGISTRY._collector_to_names:
+        vars(metric).pop("_admitted", None)
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,8 @@
 """Every metric of FetchBox, in one registry, and the small server that shows them on loopback.
 
-Labels are bounded: job types outside the configuration and failure codes that are none of ours count as `other`; jobs,
-hosts and tenants are never labels. Names follow Prometheus: `_total` for counters, base units (seconds, bytes).
+Labels are bounded: job types and queues outside the configuration and failure codes that are none of ours count as
+`other`, and no label of any metric has more than 50 values; jobs, hosts and tenants are never labels. Names follow
+Prometheus: `_total` for counters, base units (seconds, bytes).
 """
 
 from __future__ import annotations
@@ -12,13 +13,19 @@ from collections.abc import Iterable
 from typing import Final
 from wsgiref.simple_server import WSGIServer
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
+from prometheus_client import CollectorRegistry, ProcessCollector, start_http_server
 
 from fetchbox.errors.v1.errors_pb2 import FailureCode
+from kernel import keys
+from kernel.telemetry.bounded import OTHER
+from kernel.telemetry.bounded import BoundedCounter as Counter
+from kernel.telemetry.bounded import BoundedGauge as Gauge
+from kernel.telemetry.bounded import BoundedHistogram as Histogram
+
+__all__ = ["OTHER", "REGISTRY", "configure", "serve"]
 
 REGISTRY: Final = CollectorRegistry(auto_describe=True)
-
-OTHER: Final = "other"
+ProcessCollector(registry=REGISTRY)  # memory, CPU, open files, and the start by which a crash loop is seen
 _FAST: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 _SLOW: Final = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 
@@ -123,9 +130,12 @@ OBJECT_FAILURES = _counter("object_store_failures", "Calls of the object store t
 # Servers.
 GRPC_SECONDS = _histogram("grpc_server_seconds", "RPCs served: their count, duration and code.", "method", "code")
 GATEWAY_SECONDS = _histogram("gateway_seconds", "HTTP requests served, by route template.", "route", "method", "status")
-GATEWAY_STREAMS = _gauge("gateway_streams", "Open event streams.")
+GATEWAY_STREAMS = _gauge("gateway_streams", "Open event streams: clients of Server-Sent Events and of JSON lines.")
 
 # The service itself.
+COMPONENT_HEALTH = _gauge(
+    "component_health", "What the operator found when it last looked: 0 ok, 1 degraded, 2 unhealthy.", "component"
+)
 LOG_FIELDS_DROPPED = _counter("log_fields_dropped", "Log fields dropped because the allow-list does not know them.")
 DUTY_FAILURES = _counter("duty_failures", "Rounds of a background duty that ended in an error.", "duty")
 
@@ -133,14 +143,16 @@ _HTTP_CODE: Final = re.compile(r"(?:DOWNLOAD|HANDLER)_HTTP_[1-5][0-9]{2}")
 _CODES: Final = frozenset(name.removeprefix("FAILURE_CODE_") for name in FailureCode.keys())  # noqa: SIM118  # an enum wrapper
 _FAMILIES: Final = frozenset(code.partition("_")[0].lower() for code in _CODES)
 _job_types: frozenset[str] = frozenset({"default"})
-_queues: frozenset[str] = frozenset()
+_STREAMS: Final = frozenset({keys.TASKS, keys.QUEUE})
+_queues: frozenset[str] = _STREAMS
 
 
-def configure(job_types: Iterable[str], queues: Iterable[str] = ()) -> None:
-    """Names the job types and queues that may be label values; all others count as `other`."""
+def configure(job_types: Iterable[str], queues: Iterable[str] | None = None) -> None:
+    """Names the job types and lists that may be label values; all others count as `other`. None leaves the lists."""
     global _job_types, _queues  # noqa: PLW0603  # the registry is one a process, and so is this
     _job_types = frozenset(job_types) | {"default"}
-    _queues = frozenset(queues)
+    if queues is not None:
+        _queues = frozenset(queues) | _STREAMS
 
 
 def queue(name: str) -> str:
