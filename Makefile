@@ -4,7 +4,7 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 UV := $(shell command -v uv || echo .uv/bin/uv)
 # The certificates of the machine, as pip trusts them: a company's proxy may have its own.
 export UV_SYSTEM_CERTS ?= $(if $(wildcard /etc/ssl/certs/*),true,false)
-PACKAGES := kernel ingest_svc worker_svc operator_svc gateway cli tools tests benchmarks examples
+PACKAGES := kernel ingest_svc worker_svc operator_svc producer_svc gateway cli tools tests benchmarks examples
 
 .PHONY: help
 help: ## Lists the targets
