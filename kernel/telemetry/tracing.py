@@ -150,6 +150,16 @@ def child(name: str, kind: SpanKind = SpanKind.CLIENT, **attributes: str | int |
         yield current
 
 
+def begun(name: str, kind: SpanKind = SpanKind.PRODUCER, **attributes: str | int | float | bool) -> Span | None:
+    """A span with a trace of its own that is not the current one; None with tracing off.
+
+    It is told only if the caller ends it, so that what did not come about leaves no trace.
+    """
+    if _provider is None:
+        return None
+    return _provider.get_tracer("fetchbox").start_span(name, Context(), kind=kind, attributes=attributes)
+
+
 class JobSpan:
     """The span of one attempt at a job. Whoever does it says how it ended; an error that leaves tells it too."""
 
