@@ -69,6 +69,15 @@ QUEUE_OLDEST_WAITING = _gauge("queue_oldest_waiting_seconds", "Age of the job th
 FILES_DELAYED = _gauge("delayed_file_jobs", "File jobs that wait for their next attempt.")
 REAPER_PASS_AGE = _gauge("reaper_pass_age_seconds", "Time since the reaper of file jobs last ended a pass.")
 
+# The producer.
+PRODUCER_FILES = _counter("producer_files", "Files that the producer came upon, by what became of each.", "outcome")
+PRODUCER_SCANS = _counter("producer_scans", "Scans of the whole directory, by outcome.", "outcome")
+PRODUCER_SCAN_SECONDS = _histogram("producer_scan_seconds", "One scan of the whole directory.", buckets=_SLOW)
+PRODUCER_SCAN_LAG = _gauge("producer_scan_lag_seconds", "Time since the end of the last scan that saw everything.")
+PRODUCER_SETTLING = _gauge("producer_settling_files", "Files that are not taken yet, as they may still be written.")
+PRODUCER_WAIT_SECONDS = _counter("producer_wait_seconds", "Time that the producer waited for room, by cause.", "cause")
+PRODUCER_MARKS_DROPPED = _counter("producer_marks_dropped", "Marks of files dropped long after the files were gone.")
+
 # Ingest.
 JOBS_ACCEPTED = _counter("jobs_accepted", "Jobs that were answered with 202.", "job_type")
 JOBS_REFUSED = _counter("jobs_refused", "Submits that were refused, by reason.", "reason")
