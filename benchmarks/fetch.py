@@ -4,8 +4,8 @@
 
 Both fetch the same files over keep-alive from a server in a process of its own and store them in the same SeaweedFS, in
 turns, in this process, which looks for garbage as seldom as a worker; then again with a store that costs nothing. The
-fetcher's host gates are in a real Valkey. The CPU is this process's own, all threads; the best of the rounds counts,
-since the machine has other things to do. Every file must be stored, or the run ends.
+fetcher's host gates and circuit breakers are in a real Valkey. The CPU is this process's own, all threads; the best of
+the rounds counts, since the machine has other things to do. Every file must be stored, or the run ends.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from obstore.store import S3Store
 from cli.embedded.stack import EmbeddedStack
 from fetchbox.config.v1.config_pb2 import Config
 from fetchbox.jobs.jobs_pb2 import DownloadTask
+from kernel.breakers import Breakers
 from kernel.clock import SystemClock
 from kernel.config import defaults
 from kernel.garbage import collect_seldom
@@ -115,7 +116,9 @@ async def ours(stack: AsyncExitStack, url: str, config: Config, *, store: bool) 
     stack.push_async_callback(redis.close)
     clock = SystemClock()
     sink = cast("Objects", objects if store else Nowhere())
-    fetcher = Fetcher(config, sink, RedisHostGates(redis.commands, clock), clock)
+    breakers = Breakers(redis, config.circuit_breaker, clock)
+    stack.push_async_callback(breakers.stop)
+    fetcher = Fetcher(config, sink, RedisHostGates(redis.commands, clock), clock, breakers=breakers)
     await fetcher.start()
     stack.push_async_callback(fetcher.close)
 

@@ -12,7 +12,8 @@ import grpc
 from fetchbox.config.v1.config_pb2 import Config
 from fetchbox.worker.v1 import worker_service_pb2 as pb
 from fetchbox.worker.v1 import worker_service_pb2_grpc as pb_grpc
-from kernel.config import seconds
+from kernel.breakers import BreakerGauges, Breakers
+from kernel.config import TASKS, seconds
 from kernel.garbage import collect_seldom
 from kernel.grpc_server import GrpcServer
 from kernel.handlers import HandlerRegistry
@@ -24,6 +25,7 @@ from kernel.lanes.remote import RemoteLeases
 from kernel.lanes.worker import WorkerLane
 from kernel.ledger import Ledger
 from kernel.lists.duties import list_duties
+from kernel.lists.names import ListNames
 from kernel.log.topics import Topics, provision
 from kernel.resources import Resources
 from kernel.service import Periodic, Service
@@ -63,14 +65,15 @@ async def build(config: Config, resources: Resources) -> Service:
     retries = Retries(config)
     gates = RedisHostGates(resources.redis.commands, resources.clock)
     secrets = environment_secrets(os.environ)
-    fetcher = Fetcher(config, resources.objects, gates, resources.clock, secrets=secrets)
+    breakers = Breakers(resources.redis, config.circuit_breaker, resources.clock)
+    fetcher = Fetcher(config, resources.objects, gates, resources.clock, breakers=breakers, secrets=secrets)
     task_handlers = TaskHandlers(config, secrets)
     ledger = Ledger(resources.redis, config)
     lane = _lane(WorkerLane, config, resources, worker_id, retries, task_handlers.remote)
     lender = _lane(LendingLane, config, resources, f"{worker_id}-lender", retries, task_handlers.remote)
     work = Work(
         TaskRunner(config, handlers, fetcher, resources.objects, resources.clock, retries),
-        QueuedRunner(config, task_handlers, lane, resources.clock),
+        QueuedRunner(config, task_handlers, lane, resources.clock, breakers),
     )
     drained = asyncio.Event()
     finalizer = Finalizer(
@@ -106,6 +109,7 @@ async def build(config: Config, resources: Resources) -> Service:
     return Service(
         "worker",
         [
+            breakers,
             Connections(fetcher),
             task_handlers,
             runner,
@@ -116,6 +120,12 @@ async def build(config: Config, resources: Resources) -> Service:
             lending,
             Periodic("lending.tidy", SURPLUS_SECONDS, lending.tidy, resources.clock),
             *list_duties(config, resources, resources.clock),
+            Periodic(
+                "breakers.gauges",
+                seconds(config.observability.queue_sample_interval),
+                BreakerGauges(breakers, ListNames(config.worker).queues, TASKS).run,
+                resources.clock,
+            ),
             _server(config, steering),
         ],
     )

@@ -11,6 +11,7 @@ from fetchbox.config.v1.config_pb2 import Config
 from fetchbox.errors.v1 import errors_pb2
 from fetchbox.jobs.jobs_pb2 import QueuedTask
 from kernel import keys
+from kernel.breakers import Breakers, result_of
 from kernel.clock import Clock
 from kernel.config import seconds
 from kernel.errors import failure_name
@@ -28,13 +29,17 @@ from worker_svc.tasks import TaskHandlers
 _CANCELED = failure_name(errors_pb2.FAILURE_CODE_SYSTEM_CANCELED)
 _DEADLINE = failure_name(errors_pb2.FAILURE_CODE_HANDLER_DEADLINE)
 _UNKNOWN = failure_name(errors_pb2.FAILURE_CODE_HANDLER_UNKNOWN)
+_CIRCUIT_OPEN = failure_name(errors_pb2.FAILURE_CODE_HANDLER_CIRCUIT_OPEN)
 
 
 class QueuedRunner:
     """Does claims of tasks. Whatever a handler raises is an outcome, but for the cancellation of its slot."""
 
-    def __init__(self, config: Config, handlers: TaskHandlers, lane: WorkerLane, clock: Clock) -> None:
+    def __init__(
+        self, config: Config, handlers: TaskHandlers, lane: WorkerLane, clock: Clock, breakers: Breakers
+    ) -> None:
         self._handlers = handlers
+        self._breakers = breakers
         self._terms = Terms(lane.report, self._void, clock, config.tasks.max_events)
         self._clock = clock
         self._max_result = config.tasks.max_result_bytes
@@ -60,9 +65,28 @@ class QueuedRunner:
             return Failure(_UNKNOWN, f"the task {task.task!r} is not configured here")
         started = self._clock.monotonic()
         try:
-            return await self._attempt(slot, task, handler)
+            return await self._unless_open(slot, task, handler)
         finally:
             self._seconds[task.task].observe(self._clock.monotonic() - started)
+
+    async def _unless_open(self, slot: Slot, task: QueuedTask, handler: TaskHandler) -> Outcome:
+        """An attempt, while the task's circuit lets it through; otherwise a deferral, which costs none."""
+        name = f"task:{task.task}"
+        admission = await self._breakers.admit(name)
+        if not admission.allowed:
+            text = f"the task {task.task} fails too often: its circuit is open"
+            return Failure(_CIRCUIT_OPEN, text, retry_after=self._breakers.deferral(name), counts=False)
+        result: bool | None = None
+        try:
+            outcome = await self._attempt(slot, task, handler)
+            if not slot.interrupted:
+                result = result_of(outcome.code if isinstance(outcome, Failure) else "")
+        finally:
+            if result is None:
+                self._breakers.release(name, admission)
+            else:
+                self._breakers.record(name, result, admission)
+        return outcome
 
     def late(self, claim: Claim, deadline: float) -> Failure:  # noqa: ARG002 - worded alike for every task
         """The outcome of an attempt that was stopped after `deadline` seconds."""

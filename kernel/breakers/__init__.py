@@ -2,6 +2,17 @@
 
 from kernel.breakers.breakers import Breakers
 from kernel.breakers.gauges import BreakerGauges
+from kernel.breakers.results import result_of
 from kernel.breakers.types import CLOSED, HALF_OPEN, OPEN, STATES, Admission, BreakerState
 
-__all__ = ["CLOSED", "HALF_OPEN", "OPEN", "STATES", "Admission", "BreakerGauges", "BreakerState", "Breakers"]
+__all__ = [
+    "CLOSED",
+    "HALF_OPEN",
+    "OPEN",
+    "STATES",
+    "Admission",
+    "BreakerGauges",
+    "BreakerState",
+    "Breakers",
+    "result_of",
+]

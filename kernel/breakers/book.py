@@ -27,7 +27,7 @@ class Standing(NamedTuple):
     wait: float
     """Seconds until it is worth asking again."""
     value: int
-    """Of a question: 1 for the place of the probe; of results: 1 where they have opened the breaker; of a verdict: for how
+    """Of a question: 1 for the place of the probe; of results: 1 where they opened the breaker; of a verdict: for how
     many ms the breaker that it closed had not been."""
 
 

@@ -1,10 +1,10 @@
 """The fetcher: one attempt to bring one resource into the object store.
 
-A fetch in order: the task is read and checked (`order`); the host's gate is asked and a place at the host is taken
-(`hostgate`, `limits`); the request goes out, its socket opened by the guard (`client`, `guard`), directly or by the
-first proxy that serves (`proxies`); redirects are followed hop by hop, each through the same checks; the body is read,
-digested, inspected and handed on to the store as it comes (`download`, `transfer`, `sink`), and becomes visible when
-all is right.
+A fetch in order: the task is read and checked (`order`); the host's gate is asked, a place at the host is taken and its
+circuit breaker asked (`hostgate`, `limits`, `circuit`); the request goes out, its socket opened by the guard (`client`,
+`guard`), directly or by the first proxy that serves (`proxies`); redirects are followed hop by hop, each through the
+same checks; the body is read, digested, inspected and handed on to the store as it comes (`download`, `transfer`,
+`sink`), and becomes visible when all is right.
 Retries are the lane's: what fails here says by its code whether another attempt may help.
 """
 
@@ -21,11 +21,13 @@ from aiohttp.abc import AbstractResolver
 from fetchbox.config.v1.config_pb2 import Config
 from fetchbox.errors.v1 import errors_pb2 as codes
 from fetchbox.jobs.jobs_pb2 import DownloadTask
+from kernel.breakers import Admission, Breakers
 from kernel.clock import Clock
 from kernel.config import seconds
 from kernel.hostgate import HostGates
 from kernel.telemetry import metrics
 from worker_svc.fetch.answer import REDIRECTS, check_success, field, fields, opts_out
+from worker_svc.fetch.circuit import HostCircuits
 from worker_svc.fetch.client import Client
 from worker_svc.fetch.download import Download, Hop, Workshop
 from worker_svc.fetch.failure import FetchFailure, deferral, failure
@@ -57,16 +59,21 @@ class Fetcher:
         gates: HostGates,
         clock: Clock,
         *,
+        breakers: Breakers | None = None,
         secrets: Mapping[str, str] | None = None,
         resolver: AbstractResolver | None = None,
         ssl_context: ssl.SSLContext | None = None,
         rng: random.Random | None = None,
         budget: ByteBudget | None = None,
     ) -> None:
-        """`secrets` are what `${secret:NAME}` in a header may name; see `headers.environment_secrets`."""
+        """`secrets` are what `${secret:NAME}` in a header may name; see `headers.environment_secrets`.
+
+        Without `breakers` a host is asked however often it fails.
+        """
         settings = config.fetcher
         self._settings = settings
         self._gates = gates
+        self._circuits = HostCircuits(breakers)
         self._clock = clock
         self._secrets = secrets or {}
         self._slots = HostSlots(settings.per_host)
@@ -124,11 +131,7 @@ class Fetcher:
         url, headers = order.url, order.headers
         passed: tuple[str, ...] = ()
         while True:
-            await self._take_turn(url)
-            try:
-                found = await self._hop(order, url, headers, proxy, passed)
-            finally:
-                self._slots.free(url.site)
+            found = await self._in_turn(order, url, headers, proxy, passed)
             if isinstance(found, Fetched):
                 return found
             passed = (*passed, url.redacted)
@@ -137,6 +140,23 @@ class Fetcher:
                 raise failure(codes.FAILURE_CODE_DOWNLOAD_TOO_MANY_REDIRECTS, text)
             headers = headers.after_redirect(url, found)
             url = found
+
+    async def _in_turn(
+        self, order: Order, url: Url, headers: RequestHeaders, proxy: Proxy | None, passed: tuple[str, ...]
+    ) -> Fetched | Url:
+        """Asks for one URL when its host may be asked, and tells the host's breaker how that went."""
+        admission = await self._take_turn(url)
+        proxied = proxy is not None
+        try:
+            found = await self._hop(order, url, headers, proxy, passed)
+        except BaseException as error:
+            self._circuits.leave(url.site, admission, error, proxied=proxied)
+            raise
+        else:
+            self._circuits.leave(url.site, admission, None, proxied=proxied)
+            return found
+        finally:
+            self._slots.free(url.site)
 
     async def _hop(
         self, order: Order, url: Url, headers: RequestHeaders, proxy: Proxy | None, passed: tuple[str, ...]
@@ -179,9 +199,10 @@ class Fetcher:
         if answer.status in _GATED:
             await self._gates.close(url.site, error.retry_after)
 
-    async def _take_turn(self, url: Url) -> None:
-        """Takes a place at the host while its gate is open; otherwise a deferral, and the slot is somebody else's."""
+    async def _take_turn(self, url: Url) -> Admission:
+        """Takes a place at the host while it may be asked; otherwise a deferral, and the slot is somebody else's."""
         site = url.site
+        self._circuits.check(site)
         await self._check_gate(site)
         try:
             waited = await self._slots.take(site, HOST_PATIENCE)
@@ -191,6 +212,7 @@ class Fetcher:
         try:
             if waited:
                 await self._check_gate(site)
+            return await self._circuits.enter(site)
         except BaseException:
             self._slots.free(site)
             raise
