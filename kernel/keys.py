@@ -189,6 +189,11 @@ def file_marks(name: str) -> str:
     return f"{name}:marks"
 
 
+def file_answer(call: str) -> str:
+    """String with an expiry: what a call on the dead file jobs came to; while it runs, what marks those that go."""
+    return f"jobqueue:answer:{call}"
+
+
 def file_seen(bucket: int) -> str:
     """Hash: digest of a path -> digest of the file that was enqueued under it; one of many buckets."""
     return f"jobqueue:seen:{bucket}"

@@ -5,6 +5,7 @@ from fetchbox.jobs.jobs_pb2 import JobLog
 from fetchbox.operator.v1 import operator_service_pb2 as pb
 from fetchbox.operator.v1.operator_service_pb2_grpc import add_OperatorServiceServicer_to_server
 from kernel.announcements import Announcer
+from kernel.breakers import Breakers
 from kernel.config import seconds
 from kernel.dead_letters import DeadLetters
 from kernel.grpc_server import GrpcServer
@@ -12,6 +13,8 @@ from kernel.keys import GROUP_OPERATORS
 from kernel.ledger import JobEvent, Ledger
 from kernel.ledger.expiry import Expiry
 from kernel.ledger.leftovers import Leftovers
+from kernel.lists.letters import FileLetters
+from kernel.lists.views import ListViews
 from kernel.log.backlog import Backlogs
 from kernel.log.housekeeping import StreamKeeper
 from kernel.log.lines import LineSource
@@ -19,10 +22,12 @@ from kernel.log.topics import Received, Topics, provision
 from kernel.resources import Resources
 from kernel.service import Duty, Periodic, Service
 from kernel.watch import EventSource, Feed, JobWatches
-from operator_svc import jobs, streams, tail
+from operator_svc import jobs, queues, streams, tail
 from operator_svc.consumer import Consumer
 from operator_svc.dead_letters import DeadLetterOffice
 from operator_svc.expirer import Expirer
+from operator_svc.file_letters import FileLetterOffice
+from operator_svc.file_replays import FileReplays
 from operator_svc.health import Check, Health
 from operator_svc.logs import JobLogs
 from operator_svc.mirror import Mirror
@@ -49,13 +54,15 @@ async def build(config: Config, resources: Resources) -> Service:
     ledger, topics = Ledger(redis, config), Topics(redis, config)
     events = Feed[JobEvent]("operator-events", EventSource(redis, "operator-events"), clock)
     lines = Feed[Received[JobLog]]("operator-log-lines", LineSource(redis, "operator-log-lines"), clock)
-    service = _service(config, resources, ledger, topics, events, lines)
+    breakers = Breakers(redis, config.circuit_breaker, clock)
+    service = _service(config, resources, ledger, topics, events, lines, breakers)
     consumer = f"operator-{config.operator.listen}"
     pruner = Pruner(ledger, redis, config)
     every = seconds(config.operator.prune_interval)
     duties: list[Duty] = [
         events,
         lines,
+        breakers,
         Consumer("operator-mirror", topics.status.group(GROUP_OPERATORS, consumer), Mirror(ledger).apply, clock),
         Consumer("operator-log-tail", topics.logs.group(GROUP_OPERATORS, consumer), tail.count, clock),
         Periodic("operator-pruner", every, pruner.run, clock),
@@ -86,23 +93,29 @@ def _service(
     topics: Topics,
     events: Feed[JobEvent],
     lines: Feed[Received[JobLog]],
+    breakers: Breakers,
 ) -> OperatorService:
     letters = DeadLetters(resources.redis, config)
     announcer = Announcer(ledger, topics.status)
     backlogs = Backlogs(resources.redis, config)
+    views, file_letters = ListViews(resources.redis, config), FileLetters(resources.redis, config)
     return OperatorService(
         ledger=ledger,
         announcer=announcer,
         watches=JobWatches(ledger, events, jobs.snapshot_json),
         logs=JobLogs(ledger, topics.logs, lines),
-        health=_health(config, resources, backlogs),
+        health=_health(config, resources, backlogs, views),
         backlogs=backlogs,
         office=DeadLetterOffice(letters),
         replays=Replays(letters, ledger, topics, announcer, config.operator.max_replays),
+        views=views,
+        file_office=FileLetterOffice(file_letters),
+        file_replays=FileReplays(file_letters, config.operator.max_replays),
+        breakers=breakers,
     )
 
 
-def _health(config: Config, resources: Resources, backlogs: Backlogs) -> Health:
+def _health(config: Config, resources: Resources, backlogs: Backlogs, views: ListViews) -> Health:
     async def api() -> list[str]:
         return []
 
@@ -115,6 +128,8 @@ def _health(config: Config, resources: Resources, backlogs: Backlogs) -> Health:
         Check("ledger", resources.redis.durability_problems),
         Check("streams", lambda: streams.problems(resources.redis, config, backlogs)),
         Check("storage", storage),
+        Check("queues", lambda: queues.problems(views), critical=False),
+        Check("file_workers", lambda: queues.idle(views), critical=False),
         Check("proxy_pools", ProxyPools(config.proxies, resources.clock).problems, critical=False),
     )
     return Health(checks, resources.clock)

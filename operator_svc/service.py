@@ -7,14 +7,19 @@ from typing import Any
 import grpc
 
 from fetchbox.operator.v1 import operator_service_pb2 as pb
+from fetchbox.operator.v1.files_pb2 import Breaker
 from fetchbox.operator.v1.job_pb2 import Job, JobEvent, LogEntry
 from fetchbox.operator.v1.operator_service_pb2_grpc import OperatorServiceServicer
 from kernel.announcements import Announcer
+from kernel.breakers import Breakers
 from kernel.ledger import Ledger
+from kernel.lists.views import ListViews
 from kernel.log.backlog import Backlogs
 from kernel.watch import JobWatches, dropper
-from operator_svc import export, jobs, listing, streams
+from operator_svc import breaker_desk, export, jobs, listing, queues, streams
 from operator_svc.dead_letters import DeadLetterOffice
+from operator_svc.file_letters import FileLetterOffice
+from operator_svc.file_replays import FileReplays
 from operator_svc.health import Health
 from operator_svc.logs import JobLogs
 from operator_svc.replays import Replays
@@ -38,6 +43,10 @@ class OperatorService(OperatorServiceServicer):
         backlogs: Backlogs,
         office: DeadLetterOffice,
         replays: Replays,
+        views: ListViews,
+        file_office: FileLetterOffice,
+        file_replays: FileReplays,
+        breakers: Breakers,
     ) -> None:
         self._ledger = ledger
         self._announcer = announcer
@@ -47,6 +56,10 @@ class OperatorService(OperatorServiceServicer):
         self._backlogs = backlogs
         self._office = office
         self._replays = replays
+        self._views = views
+        self._file_office = file_office
+        self._file_replays = file_replays
+        self._breakers = breakers
 
     async def GetJob(self, request: pb.GetJobRequest, context: Context) -> Job:
         """The snapshot of one job."""
@@ -101,3 +114,33 @@ class OperatorService(OperatorServiceServicer):
     ) -> pb.PurgeDeadLettersResponse:
         """Deletes dead letters."""
         return await self._office.purge(request)
+
+    async def ListQueues(self, request: pb.ListQueuesRequest, context: Context) -> pb.ListQueuesResponse:
+        """The priority lists and their workers."""
+        return await queues.queues(self._views, self._breakers)
+
+    async def ListFileDeadLetters(
+        self, request: pb.ListFileDeadLettersRequest, context: Context
+    ) -> pb.ListFileDeadLettersResponse:
+        """A page of dead file jobs."""
+        return await self._file_office.page(request)
+
+    async def ReplayFileDeadLetters(
+        self, request: pb.ReplayFileDeadLettersRequest, context: Context
+    ) -> pb.ReplayFileDeadLettersResponse:
+        """Puts dead file jobs back."""
+        return await self._file_replays.replay(request)
+
+    async def PurgeFileDeadLetters(
+        self, request: pb.PurgeFileDeadLettersRequest, context: Context
+    ) -> pb.PurgeFileDeadLettersResponse:
+        """Deletes dead file jobs."""
+        return await self._file_office.purge(request)
+
+    async def ListBreakers(self, request: pb.ListBreakersRequest, context: Context) -> pb.ListBreakersResponse:
+        """Circuit breakers that have something to tell."""
+        return await breaker_desk.listed(self._breakers)
+
+    async def ResetBreaker(self, request: pb.ResetBreakerRequest, context: Context) -> Breaker:
+        """Closes a circuit breaker."""
+        return await breaker_desk.reset(self._breakers, request.name)

@@ -46,6 +46,11 @@ class FileJob:
     """How often an operator has put it back from the dead letters."""
 
     @property
+    def job_id(self) -> str:
+        """Its id, by the name that all other work has it under."""
+        return self.id
+
+    @property
     def traceparent(self) -> str:
         """The trace that it belongs to as a W3C `traceparent`; empty where it names none."""
         if _TRACE.fullmatch(self.trace_id) and _SPAN.fullmatch(self.span_id):
@@ -71,7 +76,8 @@ class FileJob:
 def read(payload: bytes) -> FileJob:
     """The job in these bytes. Raises `JobError`; unknown members are nobody's business and stay where they are."""
     try:
-        members = json.loads(payload)
+        # Not as bytes: those may be UTF-16 to `json`, which no script and no other program would read.
+        members = json.loads(payload.decode())
     except (ValueError, RecursionError) as error:
         raise JobError(f"is no JSON: {error}") from error
     if not isinstance(members, dict):
@@ -120,7 +126,7 @@ def with_members(payload: bytes, **members: Any) -> bytes:
     """
     text = payload.decode()
     spans: dict[str, list[tuple[int, int]]] = {}
-    for name, start, end in _members(text):
+    for name, _, start, end in _members(text):
         spans.setdefault(name, []).append((start, end))
     new = {name: orjson.dumps(value).decode() for name, value in members.items()}
     edits = [(start, end, new[name]) for name in new for start, end in spans.get(name, ())]
@@ -133,14 +139,23 @@ def with_members(payload: bytes, **members: Any) -> bytes:
     return text.encode()
 
 
-def _members(text: str) -> Iterator[tuple[str, int, int]]:
-    """Name, start and end of the value of each member of the object."""
+def without_members(payload: bytes, *names: str) -> bytes:
+    """The same object without these members; names and values of all others stand as they were written."""
+    text = payload.decode()
+    members = list(_members(text))
+    kept = [text[begin:end] for name, begin, _, end in members if name not in names]
+    return payload if len(kept) == len(members) else ("{" + ",".join(kept) + "}").encode()
+
+
+def _members(text: str) -> Iterator[tuple[str, int, int, int]]:
+    """Each member of the object: its name, where it begins, where its value begins, and where that ends."""
     at = _skip(text, text.index("{") + 1)
     while text[at] != "}":
+        begin = at
         name, at = scanstring(text, at + 1)
         start = _skip(text, _skip(text, at) + 1)
         _, end = _DECODER.raw_decode(text, start)
-        yield name, start, end
+        yield name, begin, start, end
         at = _skip(text, end)
         if text[at] == ",":
             at = _skip(text, at + 1)

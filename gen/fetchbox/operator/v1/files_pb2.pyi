@@ -104,7 +104,7 @@ class FileDeadLetter(_message.Message):
     FAILURE_MESSAGE_FIELD_NUMBER: _builtins.int
     FAILED_AT_MS_FIELD_NUMBER: _builtins.int
     digest: _builtins.str
-    """The SHA-1 of the entry, 40 hex digits: its name for replays and purges."""
+    """The SHA-1 of the entry, 40 hex digits: its name for replays and purges. Entries that are alike share it."""
     job_id: _builtins.str
     """`id` of the job; empty where the entry is no job."""
     filepath: _builtins.str
@@ -116,7 +116,9 @@ class FileDeadLetter(_message.Message):
     replays: _builtins.int
     """How often it was replayed before."""
     failure_code: _builtins.str
-    """Why it failed, a failure code; `SYSTEM_CRASH_LOOP` where the reaper gave it up."""
+    """Why it failed, a failure code; `SYSTEM_CRASH_LOOP` where the reaper gave it up, `VALIDATION_UNDECODABLE` for an entry
+    that is no job, of which only the digest is shown.
+    """
     failure_message: _builtins.str
     """The same for people."""
     failed_at_ms: _builtins.int

@@ -536,12 +536,15 @@ class ListQueuesResponse(_message.Message):
     DELAYED_FIELD_NUMBER: _builtins.int
     COMPLETED_FIELD_NUMBER: _builtins.int
     DEAD_LETTERS_FIELD_NUMBER: _builtins.int
+    SUSPECTS_FIELD_NUMBER: _builtins.int
     delayed: _builtins.int
     """File jobs that wait for their next attempt."""
     completed: _builtins.int
     """Entries of `worker.completed_list`."""
     dead_letters: _builtins.int
     """Entries of `worker.dead_letter_list`."""
+    suspects: _builtins.int
+    """File jobs that have lost their workers before, and wait to be run alone."""
     @_builtins.property
     def queues(self) -> _containers.RepeatedCompositeFieldContainer[_files_pb2.FileQueue]:
         """One a priority, the highest first."""
@@ -558,10 +561,11 @@ class ListQueuesResponse(_message.Message):
         delayed: _builtins.int = ...,
         completed: _builtins.int = ...,
         dead_letters: _builtins.int = ...,
+        suspects: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["completed", b"completed", "dead_letters", b"dead_letters", "delayed", b"delayed", "queues", b"queues", "workers", b"workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["completed", b"completed", "dead_letters", b"dead_letters", "delayed", b"delayed", "queues", b"queues", "suspects", b"suspects", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -640,7 +644,7 @@ class ReplayFileDeadLettersRequest(_message.Message):
     """Replays beyond `operator.max_replays` too."""
     @_builtins.property
     def digests(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """`FileDeadLetter.digest` of each, at most 500; empty for the newest 500."""
+        """`FileDeadLetter.digest` of each, at most 500; empty for the newest 500. One named twice means two that are alike."""
 
     def __init__(
         self,
@@ -666,7 +670,7 @@ class ReplayFileDeadLettersResponse(_message.Message):
     OUTCOMES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def outcomes(self) -> _containers.RepeatedCompositeFieldContainer[Global___FileReplayOutcome]:
-        """One a job, in the order of the request."""
+        """One a job, in the order of the request, or the newest first."""
 
     def __init__(
         self,
@@ -693,7 +697,9 @@ class FileReplayOutcome(_message.Message):
     digest: _builtins.str
     """`FileDeadLetter.digest`."""
     outcome: _builtins.str
-    """`replayed`, `not_found`, `undecodable` or `too_many_replays`."""
+    """`replayed`; or the job stays where it is: `not_found`, `undecodable` (the entry is no job), `too_many_replays`, or
+    `no_queue` where the key of its queue holds no list.
+    """
     replay: _builtins.int
     """The number of this replay."""
     def __init__(
@@ -750,7 +756,7 @@ class PurgeFileDeadLettersResponse(_message.Message):
     purged: _builtins.int
     """How many this call deleted."""
     remaining: _builtins.bool
-    """Whether more are left that match."""
+    """Whether more are left; always false where `digests` named them."""
     def __init__(
         self,
         *,

@@ -216,21 +216,24 @@ class OperatorServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListFileDeadLetters(self, request, context):
-        """Lists file jobs that failed for good, newest first.
+        """Lists file jobs that failed for good, newest first. What fails while one pages is newer than the first page and left
+        out. Where jobs are replayed or purged meanwhile, a later page may repeat some; none is missed.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ReplayFileDeadLetters(self, request, context):
-        """Puts dead file jobs back onto their queues, at most 500 a call; each is answered for itself.
+        """Puts dead file jobs back onto their queues, at most 500 a call; each is answered for itself. One step takes a job
+        from the dead letters and puts it back, however long its queue is, with `replays` raised by one, `retries` 0 and the
+        failure as `last_failure`. A repetition finds it gone and puts nothing back twice.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def PurgeFileDeadLetters(self, request, context):
-        """Deletes dead file jobs, at most 500 a call; call again while `remaining` is true.
+        """Deletes dead file jobs, at most 500 a call, the oldest first; call again while `remaining` is true.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

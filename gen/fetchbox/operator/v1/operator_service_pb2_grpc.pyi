@@ -65,11 +65,16 @@ class OperatorServiceStub:
     ListQueues: _grpc.UnaryUnaryMultiCallable[_operator_service_pb2.ListQueuesRequest, _operator_service_pb2.ListQueuesResponse]
     """Reports on the priority lists of file jobs, and on the workers that hold some (seed 002)."""
     ListFileDeadLetters: _grpc.UnaryUnaryMultiCallable[_operator_service_pb2.ListFileDeadLettersRequest, _operator_service_pb2.ListFileDeadLettersResponse]
-    """Lists file jobs that failed for good, newest first."""
+    """Lists file jobs that failed for good, newest first. What fails while one pages is newer than the first page and left
+    out. Where jobs are replayed or purged meanwhile, a later page may repeat some; none is missed.
+    """
     ReplayFileDeadLetters: _grpc.UnaryUnaryMultiCallable[_operator_service_pb2.ReplayFileDeadLettersRequest, _operator_service_pb2.ReplayFileDeadLettersResponse]
-    """Puts dead file jobs back onto their queues, at most 500 a call; each is answered for itself."""
+    """Puts dead file jobs back onto their queues, at most 500 a call; each is answered for itself. One step takes a job
+    from the dead letters and puts it back, however long its queue is, with `replays` raised by one, `retries` 0 and the
+    failure as `last_failure`. A repetition finds it gone and puts nothing back twice.
+    """
     PurgeFileDeadLetters: _grpc.UnaryUnaryMultiCallable[_operator_service_pb2.PurgeFileDeadLettersRequest, _operator_service_pb2.PurgeFileDeadLettersResponse]
-    """Deletes dead file jobs, at most 500 a call; call again while `remaining` is true."""
+    """Deletes dead file jobs, at most 500 a call, the oldest first; call again while `remaining` is true."""
     ListBreakers: _grpc.UnaryUnaryMultiCallable[_operator_service_pb2.ListBreakersRequest, _operator_service_pb2.ListBreakersResponse]
     """Lists the circuit breakers that are not closed, or that have seen a failure in their window."""
     ResetBreaker: _grpc.UnaryUnaryMultiCallable[_operator_service_pb2.ResetBreakerRequest, _files_pb2.Breaker]
@@ -110,11 +115,16 @@ class OperatorServiceAsyncStub(OperatorServiceStub):
     ListQueues: _aio.UnaryUnaryMultiCallable[_operator_service_pb2.ListQueuesRequest, _operator_service_pb2.ListQueuesResponse]  # type: ignore[assignment]
     """Reports on the priority lists of file jobs, and on the workers that hold some (seed 002)."""
     ListFileDeadLetters: _aio.UnaryUnaryMultiCallable[_operator_service_pb2.ListFileDeadLettersRequest, _operator_service_pb2.ListFileDeadLettersResponse]  # type: ignore[assignment]
-    """Lists file jobs that failed for good, newest first."""
+    """Lists file jobs that failed for good, newest first. What fails while one pages is newer than the first page and left
+    out. Where jobs are replayed or purged meanwhile, a later page may repeat some; none is missed.
+    """
     ReplayFileDeadLetters: _aio.UnaryUnaryMultiCallable[_operator_service_pb2.ReplayFileDeadLettersRequest, _operator_service_pb2.ReplayFileDeadLettersResponse]  # type: ignore[assignment]
-    """Puts dead file jobs back onto their queues, at most 500 a call; each is answered for itself."""
+    """Puts dead file jobs back onto their queues, at most 500 a call; each is answered for itself. One step takes a job
+    from the dead letters and puts it back, however long its queue is, with `replays` raised by one, `retries` 0 and the
+    failure as `last_failure`. A repetition finds it gone and puts nothing back twice.
+    """
     PurgeFileDeadLetters: _aio.UnaryUnaryMultiCallable[_operator_service_pb2.PurgeFileDeadLettersRequest, _operator_service_pb2.PurgeFileDeadLettersResponse]  # type: ignore[assignment]
-    """Deletes dead file jobs, at most 500 a call; call again while `remaining` is true."""
+    """Deletes dead file jobs, at most 500 a call, the oldest first; call again while `remaining` is true."""
     ListBreakers: _aio.UnaryUnaryMultiCallable[_operator_service_pb2.ListBreakersRequest, _operator_service_pb2.ListBreakersResponse]  # type: ignore[assignment]
     """Lists the circuit breakers that are not closed, or that have seen a failure in their window."""
     ResetBreaker: _aio.UnaryUnaryMultiCallable[_operator_service_pb2.ResetBreakerRequest, _files_pb2.Breaker]  # type: ignore[assignment]
@@ -230,7 +240,9 @@ class OperatorServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _operator_service_pb2.ListFileDeadLettersRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_operator_service_pb2.ListFileDeadLettersResponse, _abc.Awaitable[_operator_service_pb2.ListFileDeadLettersResponse]]:
-        """Lists file jobs that failed for good, newest first."""
+        """Lists file jobs that failed for good, newest first. What fails while one pages is newer than the first page and left
+        out. Where jobs are replayed or purged meanwhile, a later page may repeat some; none is missed.
+        """
 
     @_abc_1.abstractmethod
     def ReplayFileDeadLetters(
@@ -238,7 +250,10 @@ class OperatorServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _operator_service_pb2.ReplayFileDeadLettersRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_operator_service_pb2.ReplayFileDeadLettersResponse, _abc.Awaitable[_operator_service_pb2.ReplayFileDeadLettersResponse]]:
-        """Puts dead file jobs back onto their queues, at most 500 a call; each is answered for itself."""
+        """Puts dead file jobs back onto their queues, at most 500 a call; each is answered for itself. One step takes a job
+        from the dead letters and puts it back, however long its queue is, with `replays` raised by one, `retries` 0 and the
+        failure as `last_failure`. A repetition finds it gone and puts nothing back twice.
+        """
 
     @_abc_1.abstractmethod
     def PurgeFileDeadLetters(
@@ -246,7 +261,7 @@ class OperatorServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _operator_service_pb2.PurgeFileDeadLettersRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_operator_service_pb2.PurgeFileDeadLettersResponse, _abc.Awaitable[_operator_service_pb2.PurgeFileDeadLettersResponse]]:
-        """Deletes dead file jobs, at most 500 a call; call again while `remaining` is true."""
+        """Deletes dead file jobs, at most 500 a call, the oldest first; call again while `remaining` is true."""
 
     @_abc_1.abstractmethod
     def ListBreakers(
