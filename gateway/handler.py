@@ -52,6 +52,7 @@ class _Exchange:
     query: str
     started: float = field(default_factory=time.monotonic)
     label: str = "unmatched"
+    streams: bool = False
 
     @property
     def accept(self) -> str:
@@ -122,6 +123,7 @@ class Handler:
             return self._unmatched(exchange)
         exchange.label = match.route.pattern
         endpoint = self._endpoints[id(match.route)]
+        exchange.streams = endpoint.streams
         parent = request.headers.get("traceparent", "")
         with tracing.span(match.route.label, parent, kind=SpanKind.SERVER):
             serve = self._stream if endpoint.streams else self._unary
@@ -227,7 +229,7 @@ def _report(error: Exception, exchange: _Exchange) -> None:
 def _account(exchange: _Exchange, status: int) -> None:
     seconds = time.monotonic() - exchange.started
     method = exchange.request.method
-    _observer(exchange.label, method if method in _METHODS else metrics.OTHER, status)(seconds)
+    _observer(exchange.label, method if method in _METHODS else metrics.OTHER, status, exchange.streams)(seconds)
     log.info(
         "request",
         method=method if method in _METHODS else metrics.OTHER,
@@ -238,5 +240,6 @@ def _account(exchange: _Exchange, status: int) -> None:
 
 
 @cache
-def _observer(route: str, method: str, status: int) -> Callable[[float], None]:
-    return metrics.GATEWAY_SECONDS.labels(route, method, str(status)).observe
+def _observer(route: str, method: str, status: int, streams: bool) -> Callable[[float], None]:
+    taken = metrics.GATEWAY_STREAM_SECONDS if streams else metrics.GATEWAY_SECONDS
+    return taken.labels(route, method, str(status)).observe

@@ -8,6 +8,7 @@ from typing import Any
 import grpc
 from google.protobuf.message import Message
 from grpc_status import rpc_status
+from prometheus_client import Histogram
 
 from fetchbox.errors.v1 import errors_pb2
 from kernel.auth import Authenticator
@@ -86,25 +87,27 @@ def _stream_handler(handler: _Handler, method: str, before: _Before) -> _Handler
             async for response in behaviour(request, context):
                 yield response
         except Exception as error:  # noqa: BLE001 - every error leaves as a status
-            await _abort(error, method, started, context)
+            await _abort(error, method, started, context, metrics.GRPC_STREAM_SECONDS)
         except (asyncio.CancelledError, GeneratorExit):
-            _measure(method, _CANCELLED, started)
+            _measure(method, _CANCELLED, started, metrics.GRPC_STREAM_SECONDS)
             raise
-        _measure(method, "OK", started)
+        _measure(method, "OK", started, metrics.GRPC_STREAM_SECONDS)
 
     return grpc.unary_stream_rpc_method_handler(serve, handler.request_deserializer, handler.response_serializer)
 
 
-async def _abort(error: Exception, method: str, started: float, context: _Context) -> None:
+async def _abort(
+    error: Exception, method: str, started: float, context: _Context, taken: Histogram = metrics.GRPC_SECONDS
+) -> None:
     if isinstance(error, grpc.aio.AbortError):
         raise error
     if not isinstance(error, FetchboxError):
         events.exception("rpc_failed", error, method=method)
         error = FetchboxError(errors_pb2.REASON_INTERNAL_ERROR, "FetchBox failed; its log has the details")
     status = rpc_status.to_status(to_status(error))
-    _measure(method, status.code.name, started)
+    _measure(method, status.code.name, started, taken)
     await context.abort_with_status(status)
 
 
-def _measure(method: str, code: str, started: float) -> None:
-    metrics.GRPC_SECONDS.labels(method, code).observe(time.monotonic() - started)
+def _measure(method: str, code: str, started: float, taken: Histogram = metrics.GRPC_SECONDS) -> None:
+    taken.labels(method, code).observe(time.monotonic() - started)

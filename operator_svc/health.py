@@ -13,6 +13,7 @@ from fetchbox.operator.v1.job_pb2 import ComponentHealth
 from fetchbox.operator.v1.operator_service_pb2 import HealthReport
 from kernel.clock import Clock
 from kernel.errors import FetchboxError, unavailable
+from kernel.telemetry import metrics
 from kernel.telemetry.logs import get_logger
 
 _log = get_logger("operator.health")
@@ -20,6 +21,8 @@ _log = get_logger("operator.health")
 OK = "ok"
 DEGRADED = "degraded"
 UNHEALTHY = "unhealthy"
+_NUMBERS = {OK: 0, DEGRADED: 1, UNHEALTHY: 2}
+"""As the metric shows them."""
 LIMIT_SECONDS = 2.0
 """The longest that one check may take."""
 
@@ -71,6 +74,7 @@ class Health:
             status, message = UNHEALTHY, f"the check failed: {type(error).__name__}"
         if status == UNHEALTHY and not check.critical:
             status = DEGRADED
+        metrics.COMPONENT_HEALTH.labels(check.name).set(_NUMBERS[status])
         return ComponentHealth(
             name=check.name,
             status=status,

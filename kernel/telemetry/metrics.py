@@ -138,7 +138,13 @@ OBJECT_FAILURES = _counter("object_store_failures", "Calls of the object store t
 
 # Servers.
 GRPC_SECONDS = _histogram("grpc_server_seconds", "RPCs served: their count, duration and code.", "method", "code")
+GRPC_STREAM_SECONDS = _histogram(
+    "grpc_server_stream_seconds", "RPCs served with a stream of answers.", "method", "code", buckets=_SLOW
+)
 GATEWAY_SECONDS = _histogram("gateway_seconds", "HTTP requests served, by route template.", "route", "method", "status")
+GATEWAY_STREAM_SECONDS = _histogram(
+    "gateway_stream_seconds", "HTTP requests with a stream of answers.", "route", "method", "status", buckets=_SLOW
+)
 GATEWAY_STREAMS = _gauge("gateway_streams", "Open event streams: clients of Server-Sent Events and of JSON lines.")
 
 # The service itself.
