@@ -8,7 +8,7 @@ of this has no link left in it, so that `opening` can walk it without following 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -59,32 +59,40 @@ class Roots:
             raise _outside("the path climbs with `..`")
         named = os.path.normpath(f"/{path.lstrip('/')}")
         root, below = self._below(named)
+        own = self._mounted(root)
         real = os.path.realpath(named, strict=True)
-        for real_root in self._real():
+        for real_root in (own, *self._real().values()):
             inner = _relative(real, real_root)
             if inner is not None:
                 return Place(named, real_root, tuple(inner.split("/")) if inner else (), self._key(root, below))
         raise _outside("a symbolic link leads out of the roots")
 
     def _below(self, named: str) -> tuple[str, str]:
-        """The root that the words of a path name, and the rest of the words."""
+        """The root that the words of a path name, as the configuration has it, and the rest of the words."""
         for root in self._roots:
             below = _relative(named, root)
             if below is not None:
                 return root, below
-        for root, real in zip(self._roots, self._real(), strict=True):
+        for root, real in self._real().items():
             below = _relative(named, real)
             if below is not None:
                 return root, below
         raise _outside("the path is not below a root")
 
-    def _real(self) -> Sequence[str]:
-        """The roots without symbolic links, now: a link may be pointed elsewhere at any time."""
+    def _real(self) -> dict[str, str]:
+        """The roots that are there, without symbolic links, now: a link may be pointed elsewhere at any time."""
+        found = {}
+        for root in self._roots:
+            with suppress(OSError):
+                found[root] = os.path.realpath(root, strict=True)
+        return found
+
+    def _mounted(self, root: str) -> str:
+        """A root without symbolic links. A file system that is not mounted is no fault of its files: they wait."""
         try:
-            return [os.path.realpath(root, strict=True) for root in self._roots]
+            return os.path.realpath(root, strict=True)
         except OSError as error:
-            # A file system that is not mounted is no fault of its files: they wait for it.
-            told = f"a root is not there, is it mounted? {error.strerror}"
+            told = f"the root {root} is not there, is it mounted? {error.strerror}"
             code = failure_name(codes.FAILURE_CODE_SYSTEM_FILE_READ)
             raise FileFailure(code, told, self._pause, counts=False) from error
 
