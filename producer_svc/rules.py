@@ -18,6 +18,8 @@ class Rules:
         self._high = tuple(f".{extension.lower().removeprefix('.')}" for extension in producer.high_priority_exts)
         self._first = names.priorities[0]
         self._default = producer.default_priority
+        self.priorities = names.priorities
+        """The highest first."""
         self._queues = {priority: names.queue_of("", priority) for priority in names.priorities}
 
     def excludes(self, path: str, name: str) -> bool:
@@ -30,11 +32,13 @@ class Rules:
 
     def takes(self, path: str) -> bool:
         """Whether a file is taken, seen from the top: neither it nor a directory above it is excluded."""
+        return self.enters(path) and self.includes(path, path.rpartition("/")[2])
+
+    def enters(self, path: str) -> bool:
+        """Whether a directory is looked through, seen from the top: neither it nor one above it is excluded."""
         parts = path.split("/")
         above = ("/".join(parts[: number + 1]) for number in range(len(parts)))
-        if any(self.excludes(one, part) for one, part in zip(above, parts, strict=True)):
-            return False
-        return self.includes(path, parts[-1])
+        return not any(self.excludes(one, part) for one, part in zip(above, parts, strict=True))
 
     def priority(self, name: str) -> str:
         """The priority of a file, by its extension in whatever case; a name that is nothing else has none."""
