@@ -7,6 +7,7 @@ everything it held (`rejoin`).
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -16,20 +17,33 @@ from redis.exceptions import RedisError
 
 from kernel import keys, scripts
 
+Beat = Callable[[Redis, bool], bool]
+"""Begins (True) or renews (False) a lease, called from a thread; False where a renewal comes too late."""
+
 _MARGIN = 0.1
 """The part of the lease that we do without."""
 
 
-class Heartbeat:
-    """One worker's lease in every partition of a lane."""
+def stream_beat(lanes: Sequence[str], worker: str, ttl: float) -> Beat:
+    """The lease of a worker in every partition of the streams."""
+    leases, ttl_ms = [keys.lease(lane) for lane in lanes], int(ttl * 1000)
 
-    def __init__(
-        self, client: Redis, lanes: Sequence[str], worker: str, ttl: float, tell: Callable[[bool], None]
-    ) -> None:
+    def beat(client: Redis, first: bool) -> bool:
+        pipeline = client.pipeline(transaction=False)
+        for lease in leases:
+            pipeline.eval(scripts.BEAT.source, 1, lease, worker, ttl_ms, int(first))
+        return all(pipeline.execute())
+
+    return beat
+
+
+class Heartbeat:
+    """The lease of one worker."""
+
+    def __init__(self, client: Redis, beat: Beat, name: str, ttl: float, tell: Callable[[bool], None]) -> None:
         """`tell` is called from the thread: False when the lease has lapsed, True once there is a new one."""
         self._client = client
-        self._leases = [keys.lease(lane) for lane in lanes]
-        self._worker = worker
+        self._send = beat
         self._ttl = ttl
         self._tell = tell
         self._until = 0.0
@@ -37,7 +51,7 @@ class Heartbeat:
         self._stopping = False
         self._fenced = False
         self._void = False
-        self._thread = threading.Thread(target=self._run, name=f"heartbeat-{worker}", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=f"heartbeat-{name}", daemon=True)
 
     @property
     def alive(self) -> bool:
@@ -111,11 +125,13 @@ class Heartbeat:
 
     def _beat(self, *, first: bool) -> bool:
         sent = time.monotonic()
-        pipeline = self._client.pipeline(transaction=False)
-        ttl_ms = int(self._ttl * 1000)
-        for lease in self._leases:
-            pipeline.eval(scripts.BEAT.source, 1, lease, self._worker, ttl_ms, 1 if first else 0)
-        held = all(pipeline.execute())
+        held = self._send(self._client, first)
         if held:
             self._until = sent + self._ttl * (1 - _MARGIN)
         return held
+
+
+def tell(loop: asyncio.AbstractEventLoop, told: Callable[[bool], None], alive: bool) -> None:
+    """Hands news from the heartbeat's thread to the event loop, unless that is closed already."""
+    if not loop.is_closed():
+        loop.call_soon_threadsafe(told, alive)

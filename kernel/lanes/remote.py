@@ -149,7 +149,7 @@ class RemoteLeases:
             entry = bytes(row["message_id"]).decode()  # type: ignore[arg-type]  # our clients answer in bytes
             claim = await self.claim_of(Lent(consumer, partition, entry, deliveries, attempts, crashes))
             if claim is not None:
-                claim.token = claim.work.replay << 20 | deliveries
+                claim.token = claim.task.replay << 20 | deliveries
                 lent = Lent(consumer, partition, entry, claim.token, attempts, crashes)
                 found.append(Held(claim, lent, idle_ms))
         return found

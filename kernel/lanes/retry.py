@@ -11,6 +11,8 @@ import orjson
 from kernel.errors import is_retryable
 from kernel.lanes.types import Claim, Failure
 
+_MESSAGE_CHARACTERS = 4096
+
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
@@ -63,3 +65,8 @@ class RetryPolicy:
         ceiling = min(rule.longest, rule.base * 2.0 ** min(max(attempts - 1, 0), 32))
         jittered = self._rng.uniform(0, ceiling)
         return max(jittered, retry_after) + jittered * 0.1 if retry_after is not None else jittered
+
+
+def writable(message: str) -> str:
+    """The message of a failure, at most so long, without what UTF-8 cannot hold: whatever a handler raised fits."""
+    return message[:_MESSAGE_CHARACTERS].encode(errors="replace").decode()

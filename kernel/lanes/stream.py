@@ -21,14 +21,14 @@ from kernel.clock import Clock
 from kernel.config import TASKS, seconds
 from kernel.errors import unavailable
 from kernel.lanes.entry import Entry
-from kernel.lanes.heartbeat import Heartbeat
+from kernel.lanes.heartbeat import Heartbeat, stream_beat, tell
 from kernel.lanes.item import Item, Report
 from kernel.lanes.link import Link, command, is_error
 from kernel.lanes.outcomes import Outcomes
 from kernel.lanes.publications import Publisher
 from kernel.lanes.reader import Reader, provision
 from kernel.lanes.reconcile import stranded
-from kernel.lanes.retry import RetryPolicy, RetryRule, Verdict
+from kernel.lanes.retry import RetryPolicy, RetryRule, Verdict, writable
 from kernel.lanes.settler import Settler
 from kernel.lanes.solo import Solo
 from kernel.lanes.starter import Starter
@@ -43,7 +43,6 @@ from kernel.telemetry.logs import get_logger
 
 __all__ = ["Claim", "Failure", "Outcome", "Settled", "StreamLane", "Success"]
 
-_MESSAGE_CHARACTERS = 4096
 _log = get_logger(__name__)
 
 
@@ -116,8 +115,9 @@ class StreamLane:
         """Registers the worker and begins to renew its lease. Raises `UNAVAILABLE` where Redis does not answer."""
         self._loop = loop = asyncio.get_running_loop()
         client = self._clients.thread_client(max(0.5, self._ttl / 3))
+        beat = stream_beat(self._lanes, self.worker_id, self._ttl)
         self._heartbeat = Heartbeat(
-            client, self._lanes, self.worker_id, self._ttl, lambda alive: _tell(loop, self._lease_changed, alive)
+            client, beat, self.worker_id, self._ttl, lambda alive: tell(loop, self._lease_changed, alive)
         )
         try:
             await asyncio.to_thread(self._heartbeat.start)
@@ -225,7 +225,7 @@ class StreamLane:
         if isinstance(outcome, Success):
             item = Item(claim, _success(claim.attempt + 1, outcome.detail), logs=outcome.logs, result=outcome.result)
         else:
-            outcome.message = _writable(outcome.message)
+            outcome.message = writable(outcome.message)
             verdict = self._retry.judge(claim, outcome)
             item = Item(claim, verdict, outcome.code, outcome.message, outcome.logs)
             if verdict.kind == "r":
@@ -345,14 +345,3 @@ def _success(attempts: int, detail: bytes) -> Verdict:
 @lru_cache(64)
 def _plain_success(attempts: int) -> Verdict:
     return Verdict("o", attempts)
-
-
-def _tell(loop: asyncio.AbstractEventLoop, told: Callable[[bool], None], alive: bool) -> None:
-    """Hands news from the heartbeat's thread to the event loop, unless that is closed already."""
-    if not loop.is_closed():
-        loop.call_soon_threadsafe(told, alive)
-
-
-def _writable(message: str) -> str:
-    """The message of a failure, at most so long, without what UTF-8 cannot hold: whatever a handler raised fits."""
-    return message[:_MESSAGE_CHARACTERS].encode(errors="replace").decode()

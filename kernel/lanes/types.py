@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 
 from fetchbox.jobs.jobs_pb2 import DownloadTask, JobLog, QueuedTask
+from kernel.breakers.types import Admission
+from kernel.lists.job import FileJob
 
 
 @dataclass(slots=True)
@@ -12,7 +14,7 @@ class Claim:
     partition: int
     entry: str
     payload: bytes
-    work: DownloadTask | QueuedTask
+    work: DownloadTask | QueuedTask | FileJob
     token: int
     """Fences the settlement: a later claim of the same work has a higher one."""
     attempt: int
@@ -26,19 +28,31 @@ class Claim:
     """Runs alone: its last permitted run after crashes."""
     counted: bool = True
     """Its creation has counted it as open (tasks of seed 004)."""
+    queue: str = ""
+    """The priority list of a file job."""
+    admission: Admission | None = None
+    """What the circuit breaker of that list has answered."""
 
     @property
     def task(self) -> DownloadTask:
-        """The resource to fetch. `TypeError` where the claim is of a task of seed 004."""
+        """The resource to fetch. `TypeError` where the claim is of anything else."""
         if isinstance(self.work, DownloadTask):
             return self.work
-        msg = f"the claim is of the task {self.work.task!r}"
+        msg = f"the claim is of {self.job_type!r}"
         raise TypeError(msg)
 
     @property
     def queued(self) -> QueuedTask | None:
-        """The task of seed 004; None where the claim is of a resource."""
+        """The task of seed 004; None where the claim is of anything else."""
         return self.work if isinstance(self.work, QueuedTask) else None
+
+    @property
+    def file(self) -> FileJob:
+        """The file to store. `TypeError` where the claim is of anything else."""
+        if isinstance(self.work, FileJob):
+            return self.work
+        msg = f"the claim is of {self.job_type!r}"
+        raise TypeError(msg)
 
     @property
     def job_id(self) -> str:
@@ -47,12 +61,14 @@ class Claim:
 
     @property
     def job_type(self) -> str:
-        """The configured job type; of a task of seed 004 its name."""
-        return self.work.job_type if isinstance(self.work, DownloadTask) else self.work.task
+        """The configured job type; of a task of seed 004 its name, of a file job `file`."""
+        if isinstance(self.work, DownloadTask):
+            return self.work.job_type
+        return self.work.task if isinstance(self.work, QueuedTask) else "file"
 
     @property
     def resource_id(self) -> str:
-        """The resource; empty for a task of seed 004."""
+        """The resource; empty for anything else."""
         return self.work.resource_id if isinstance(self.work, DownloadTask) else ""
 
 

@@ -1,0 +1,32 @@
+"""The metrics of seed 002 for one queue, of whatever kind: its labels are resolved once, and not for every job."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from prometheus_client import Counter
+
+from kernel.telemetry import metrics
+
+
+class Tally:
+    """Counts what became of the jobs of one queue."""
+
+    def __init__(self, queue: str) -> None:
+        label = metrics.queue(queue)
+        self.consumed = metrics.JOBS_CONSUMED.labels(label)
+        self.completed = metrics.JOBS_COMPLETED.labels(label)
+        self.retried = metrics.JOBS_RETRIED.labels(label)
+        self.dead = metrics.JOBS_DEAD.labels(label)
+        self.seconds = metrics.JOB_SECONDS.labels(label)
+        self._label = label
+
+    def failed(self, code: str) -> None:
+        """Counts a failed attempt by the kind of its failure code."""
+        _failed(self._label, metrics.reason(code)).inc()
+
+
+@lru_cache(512)
+def _failed(label: str, reason: str) -> Counter:
+    child: Counter = metrics.JOBS_FAILED.labels(label, reason)
+    return child
