@@ -8,9 +8,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+import trustme
 
 from cli.embedded.ports import free_ports
 from fetchbox.config.v1.config_pb2 import Config
+from ingest_svc import bootstrap as ingest_bootstrap
 from kernel.lanes.types import Failure, Success
 from kernel.resources import Resources
 from tests.ingest.harness import GOOD, Client
@@ -144,6 +146,47 @@ async def test_another_tenant_in_the_manifest_is_a_matter_of_credentials(
     async with _ingest(config, resources), files_of(config, tmp_path) as files:
         failure = await files.failed(files.drop("a.manifest.json", document))
     assert failure.code == "AUTH_INGEST"
+
+
+def _secured(config: Config, folder: Path, *, mutual: bool) -> None:
+    authority = trustme.CA()
+    pair = authority.issue_cert("localhost", "127.0.0.1")
+    tls = config.security.tls
+    tls.cert_file, tls.key_file = str(folder / "cert.pem"), str(folder / "key.pem")
+    pair.private_key_pem.write_to_path(tls.key_file)
+    chain = [*pair.cert_chain_pems] if mutual else [*pair.cert_chain_pems, authority.cert_pem]
+    Path(tls.cert_file).write_bytes(b"".join(blob.bytes() for blob in chain))
+    if mutual:
+        tls.client_ca_file = str(folder / "ca.pem")
+        authority.cert_pem.write_to_path(tls.client_ca_file)
+
+
+@pytest.mark.parametrize("mutual", [False, True])
+async def test_tls_of_the_platform_is_that_of_its_services_among_themselves(
+    config: Config, resources: Resources, tmp_path: Path, mutual: bool
+) -> None:
+    _secured(config, tmp_path, mutual=mutual)
+    config.worker.ingest = config.ingest.listen
+    service = await ingest_bootstrap.build(config, resources)
+    await service.start()
+    try:
+        async with files_of(config, tmp_path) as files:
+            path = files.drop("a.manifest.json", _DOCUMENT)
+            await files.done(path)
+        config.security.ClearField("tls")
+        async with files_of(config, tmp_path) as files:
+            failure = await files.failed(path)
+        assert (failure.code, failure.counts) == ("HANDLER_CONNECTION", False)
+    finally:
+        await service.stop()
+
+
+async def test_certificates_that_are_gone_are_no_missing_file(config: Config, tmp_path: Path) -> None:
+    config.security.tls.cert_file = config.security.tls.key_file = str(tmp_path / "none.pem")
+    async with files_of(config, tmp_path) as files:
+        failure = await files.failed(files.drop("a.manifest.json", _DOCUMENT))
+    assert failure.code == "AUTH_INGEST"
+    assert "security.tls" in failure.message
 
 
 async def test_ingest_that_is_away_is_waited_for(config: Config, resources: Resources, tmp_path: Path) -> None:
