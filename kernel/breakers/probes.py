@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Final
 
 from kernel.breakers.book import Book
 from kernel.breakers.types import HALF_OPEN
@@ -11,6 +12,8 @@ from kernel.errors import FetchboxError
 from kernel.tasks import ended
 from kernel.telemetry.logs import get_logger
 
+LONGEST_SECONDS: Final = 3600.0
+"""A probe that has told nothing for so long is forgotten, so that no fault of ours keeps a breaker half-open."""
 _log = get_logger("breakers")
 
 
@@ -22,18 +25,18 @@ class Probes:
         self._pause = lease_seconds / 3
         self._book = book
         self._clock = clock
-        self._running: dict[str, str] = {}
+        self._running: dict[str, tuple[str, float]] = {}
         self._task: asyncio.Task[None] | None = None
 
     def begin(self, name: str, token: str) -> None:
         """A probe has its place, and keeps it until `end`."""
-        self._running[name] = token
+        self._running[name] = (token, self._clock.monotonic() + LONGEST_SECONDS)
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._renew(), name="breakers.probes")
 
     def end(self, name: str, token: str) -> None:
         """It has been told, or is given up."""
-        if self._running.get(name) == token:
+        if name in self._running and self._running[name][0] == token:
             del self._running[name]
 
     async def stop(self) -> None:
@@ -42,11 +45,11 @@ class Probes:
         await ended(task)
 
     async def _renew(self) -> None:
-        while True:
+        while self._running:
             await self._clock.sleep(self._pause)
-            if not self._running:
-                return
-            running = list(self._running.items())
+            now = self._clock.monotonic()
+            self._running = {name: kept for name, kept in self._running.items() if now < kept[1]}
+            running = [(name, token) for name, (token, _) in self._running.items()]
             try:
                 found = await self._book.tell([self._book.ask(*probe) for probe in running])
             except FetchboxError as error:
