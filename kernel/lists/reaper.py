@@ -142,7 +142,8 @@ class _Tally:
                 continue
             label = metrics.queue(queue)
             metrics.REAPED.labels(label).inc(count)
-            metrics.RECOVERY_SECONDS.labels(label).observe(self.lag_ms / 1000)
+            if self.lag_ms:  # one that took its leave with work left over did so at an untold time
+                metrics.RECOVERY_SECONDS.labels(label).observe(self.lag_ms / 1000)
             metrics.CRASHES.inc(count)
             if dead:
                 metrics.JOBS_DEAD.labels(label).inc(dead)

@@ -2,7 +2,7 @@
 -- file_reap: looks at one worker of file jobs and, where it is dead, moves what it held back, the oldest first
 -- KEYS workers, heartbeat, processing, solo, crashes, suspects, dead_letters, queue
 -- ARGV worker, ttl_ms, max, crash_limit, each: priority
--- returns {ms since it was last alive or -1 where it is not dead, entries left, then of each queue: moved back, to be run alone, dead letters}
+-- returns {ms since it was last alive (0 unknown) or -1 where it is not dead, entries left, then of each queue: moved back, to be run alone, dead letters}
 -- All queues follow as keys, each with its priority, the default one last. A worker is dead when its heartbeat is
 -- absent and it was last known to be alive more than ttl_ms ago; both are asked in the step that moves. One that never
 -- registered itself is registered here, half a millisecond marking it as such: it may set its heartbeat after it took
@@ -36,7 +36,7 @@ if not known or known > now + 1 then -- or the clock of the server went back
 end
 if known + ttl >= now then return {-1, held} end
 
-local by_name, by_priority, out = {}, {}, {math.floor(now - known), 0}
+local by_name, by_priority, out = {}, {}, {known > 0 and math.floor(now - known) or 0, 0}
 for i = FIRST, #KEYS do
   by_name[KEYS[i]] = i
   by_priority[ARGV[i - FIRST + 5]] = i
