@@ -106,7 +106,10 @@ DELETE = Script("delete", (*_JOB, "results"), ("ended_before_ms",))
 # The priority lists.
 FILE_KNOWN = Script("file_known", ("seen",), ("tag",), ("field", "state"))
 FILE_ENQUEUE = Script(
-    "file_enqueue", ("limit", "seen", "queue"), ("per_second", "max_backlog", "tag"), ("field", "state", "payload")
+    "file_enqueue",
+    ("limit", "seen", "queue"),
+    ("per_second", "max_backlog", "tag"),
+    ("field", "state", "before", "payload"),
 )
 FILE_FORGET = Script("file_forget", ("seen",), ("tag", "keep_hours", "cursor"))
 FILE_REAP = Script(

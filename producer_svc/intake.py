@@ -11,12 +11,12 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from kernel.clock import Clock
 from kernel.errors import FetchboxError
 from kernel.ids import uuid7
-from kernel.lists.enqueue import BATCH, LOOK, FileQueue, Offer, Put
+from kernel.lists.enqueue import BATCH, LOOK, FileQueue, Offer, Put, Reached
 from kernel.lists.job import FileJob, time_text
 from kernel.telemetry import metrics, tracing
 from kernel.telemetry.logs import get_logger
@@ -36,6 +36,13 @@ Between = Callable[[], Awaitable[None]]
 """What is done while a scan waits for room."""
 
 
+class _Fresh(NamedTuple):
+    """A file that has no mark as it is, and what its mark says instead."""
+
+    file: Found
+    before: bytes
+
+
 class Intake:
     """Takes files in, each once."""
 
@@ -51,7 +58,7 @@ class Intake:
 
     async def scanned(self, files: Sequence[Found], between: Between) -> int:
         """Takes files of a scan, and waits for room; how many were put onto a queue."""
-        fresh = [file for file in await self.unknown(files) if self._settles(file)]
+        fresh = [one for one in await self._unmarked(files) if self._settles(one.file)]
         enqueued = 0
         for group in self._grouped(await self._readable(fresh)):
             enqueued += await self._put_all(group, between)
@@ -60,23 +67,22 @@ class Intake:
     async def settled(self, files: Sequence[Found]) -> int:
         """Takes files that have settled; those for which there is no room now wait on."""
         enqueued = 0
-        for group in self._grouped(await self._readable(await self.unknown(files))):
+        for group in self._grouped(await self._readable(await self._unmarked(files))):
             for start in range(0, len(group), BATCH):
                 batch = group[start : start + BATCH]
                 put = await self._put(batch)
-                enqueued += sum(put.done)
-                for file in batch[len(put.done) :]:
-                    self._settling.again(file, put.wait or _FULL_PAUSE)
+                enqueued += put.done.count(Reached.PUT)
+                for one in batch[len(put.done) :]:
+                    self._settling.again(one.file, put.wait or _FULL_PAUSE)
         return enqueued
 
-    async def unknown(self, files: Sequence[Found]) -> list[Found]:
+    async def _unmarked(self, files: Sequence[Found]) -> list[_Fresh]:
         """Those without a mark as they are now."""
-        fresh: list[Found] = []
+        fresh: list[_Fresh] = []
         for start in range(0, len(files), LOOK):
             page = files[start : start + LOOK]
-            marks = [file.mark() for file in page]
-            known = await self._patiently(partial(self._queue.known, marks))
-            fresh += [file for file, is_known in zip(page, known, strict=True) if not is_known]
+            states = await self._patiently(partial(self._queue.marked, [file.mark() for file in page]))
+            fresh += [_Fresh(file, state) for file, state in zip(page, states, strict=True) if state is not None]
         self._reports.count(Outcome.KNOWN, len(files) - len(fresh))
         return fresh
 
@@ -86,80 +92,82 @@ class Intake:
             self._reports.count(Outcome.SETTLING)
         return settled
 
-    async def _readable(self, files: Sequence[Found]) -> list[Found]:
-        if not files:
-            return []
-        answers = await asyncio.to_thread(_access, files)
-        for file, answer in zip(files, answers, strict=True):
+    async def _readable(self, files: Sequence[_Fresh]) -> list[_Fresh]:
+        """Those that can be read, and are what they were before their marks were read."""
+        same = await self._same(files)
+        answers = await asyncio.to_thread(_access, same) if same else []
+        for one, answer in zip(same, answers, strict=True):
             if not answer:
-                self._reports.problem(Outcome.UNREADABLE, file.path, file.mark().state)
-        return [file for file, answer in zip(files, answers, strict=True) if answer]
+                self._reports.problem(Outcome.UNREADABLE, one.file.path, one.file.mark().state)
+        return [one for one, answer in zip(same, answers, strict=True) if answer]
 
-    def _grouped(self, files: Sequence[Found]) -> list[list[Found]]:
+    def _grouped(self, files: Sequence[_Fresh]) -> list[list[_Fresh]]:
         """By queue, the highest priority first, so that a full queue holds up no higher one."""
-        groups: dict[str, list[Found]] = {}
-        for file in files:
-            groups.setdefault(self._rules.priority(file.name), []).append(file)
+        groups: dict[str, list[_Fresh]] = {}
+        for one in files:
+            groups.setdefault(self._rules.priority(one.file.name), []).append(one)
         return [groups[priority] for priority in self._rules.priorities if priority in groups]
 
-    async def _put_all(self, files: list[Found], between: Between) -> int:
+    async def _put_all(self, files: list[_Fresh], between: Between) -> int:
         enqueued, pause = 0, _FULL_PAUSE
         while files and not self._ending.is_set():
             batch = files[:BATCH]
             put = await self._put(batch)
-            enqueued += sum(put.done)
+            enqueued += put.done.count(Reached.PUT)
             files = files[len(put.done) :]
             if len(put.done) == len(batch):
                 continue
             await between()
             pause = min(2 * pause, _LONGEST_PAUSE) if put.full and not put.done else _FULL_PAUSE
             await self._wait(pause if put.full else put.wait, "backlog" if put.full else "rate")
-            files = await self._looked_again(files)
+            files = await self._same(files)
         return enqueued
 
-    async def _looked_again(self, files: Sequence[Found]) -> list[Found]:
-        """Those that are still what they were; what has changed meanwhile settles anew."""
-        now = await asyncio.to_thread(_looks, files)
+    async def _same(self, files: Sequence[_Fresh]) -> list[_Fresh]:
+        """Those that still are what they were; what has changed meanwhile is looked at once more later."""
+        now = await asyncio.to_thread(_looks, files) if files else []
         self._reports.count(Outcome.GONE, now.count(None))
-        return [
-            file
-            for before, file in zip(files, now, strict=True)
-            if file is not None and (file == before or self._settles(file))
-        ]
+        for one, file in zip(files, now, strict=True):
+            if file is not None and file != one.file:
+                self._settling.changed(file.path)
+        return [one for one, file in zip(files, now, strict=True) if file == one.file]
 
-    async def _put(self, files: Sequence[Found]) -> Put:
+    async def _put(self, files: Sequence[_Fresh]) -> Put:
         created = time_text(self._clock.now_ms() * 1_000_000)
-        offers, spans = [], []
-        for file in files:
-            priority = self._rules.priority(file.name)
-            job_id, queue = uuid7(), self._rules.queue(priority)
-            span = tracing.begun("enqueue", queue=queue, job_id=job_id, outcome=str(Outcome.ENQUEUED))
-            context = span.get_span_context() if span is not None else None
-            job = FileJob(
-                job_id,
-                file.path,
-                file.size,
-                priority,
-                creation_time=created,
-                trace_id=f"{context.trace_id:032x}" if context is not None else "",
-                span_id=f"{context.span_id:016x}" if context is not None else "",
-                origin_queue=queue,
-            )
-            offers.append(Offer(file.mark(), queue, job.encode()))
-            spans.append(span)
+        jobs = [self._job(one.file, created) for one in files]
+        offers = [
+            Offer(one.file.mark(), one.before, job.origin_queue, job.encode())
+            for one, (job, _) in zip(files, jobs, strict=True)
+        ]
         put = await self._patiently(partial(self._queue.put, offers))
-        for done, span in zip(put.done, spans, strict=False):
-            if done and span is not None:
+        for one, (job, span), reached in zip(files, jobs, put.done, strict=False):
+            if reached is Reached.OVERTAKEN:
+                self._settling.changed(one.file.path)
+            elif reached is Reached.PUT:
+                metrics.JOBS_PRODUCED.labels(metrics.queue(job.origin_queue)).inc()
+                _log.debug("file_enqueued", job_id=job.id, queue=job.origin_queue)
                 span.end()
-        self._told(offers, put)
+        self._reports.count(Outcome.ENQUEUED, put.done.count(Reached.PUT))
+        self._reports.count(Outcome.KNOWN, put.done.count(Reached.MARKED))
         return put
 
-    def _told(self, offers: Sequence[Offer], put: Put) -> None:
-        for offer, done in zip(offers, put.done, strict=False):
-            if done:
-                metrics.JOBS_PRODUCED.labels(metrics.queue(offer.queue)).inc()
-        self._reports.count(Outcome.ENQUEUED, sum(put.done))
-        self._reports.count(Outcome.KNOWN, len(put.done) - sum(put.done))
+    def _job(self, file: Found, created: str) -> tuple[FileJob, tracing.Begun]:
+        """The job of a file, and the span that tells of it."""
+        priority = self._rules.priority(file.name)
+        job_id, queue = uuid7(), self._rules.queue(priority)
+        span = tracing.begun("enqueue", queue=queue, job_id=job_id, outcome=str(Outcome.ENQUEUED))
+        trace_id, span_id = span.ids()
+        job = FileJob(
+            job_id,
+            file.path,
+            file.size,
+            priority,
+            creation_time=created,
+            trace_id=trace_id,
+            span_id=span_id,
+            origin_queue=queue,
+        )
+        return job, span
 
     async def _patiently(self, call: Callable[[], Awaitable[_Answer]]) -> _Answer:
         """Asks Redis for as long as it is away; raises `UNAVAILABLE` only where the producer ends meanwhile."""
@@ -185,9 +193,9 @@ class Intake:
             metrics.PRODUCER_WAIT_SECONDS.labels(cause).inc(max(0.0, self._clock.monotonic() - began))
 
 
-def _access(files: Sequence[Found]) -> list[bool]:
-    return [os.access(file.path, os.R_OK) for file in files]
+def _access(files: Sequence[_Fresh]) -> list[bool]:
+    return [os.access(one.file.path, os.R_OK) for one in files]
 
 
-def _looks(files: Sequence[Found]) -> list[Found | None]:
-    return [look(file.path) for file in files]
+def _looks(files: Sequence[_Fresh]) -> list[Found | None]:
+    return [look(one.file.path) for one in files]

@@ -1,9 +1,10 @@
 """How files come onto the priority lists: each once, until it changes, whoever finds it and however often.
 
 A file that was put onto a queue leaves a mark: digest of its path -> digest of its size, time of change and inode. The
-mark, the push and the count for the rate limit are one script, so that a crash anywhere, a lost reply or another
-producer never puts it there twice, and never marks what is on no queue. Marks lie in many small hashes, which Redis
-keeps without pointers, at some 30 bytes a file.
+mark, the push and the count for the rate limit are one script, so that a crash anywhere or a lost reply never puts it
+there twice, and never marks what is on no queue. Between two producers the order decides: mark read, file looked at,
+file put if the mark still is what it was. Marks lie in many small hashes, which Redis keeps without pointers, at some
+30 bytes a file.
 
 A mark outlives its file by at least `KEEP_HOURS`, so that a mount that was away comes back to its marks. A producer
 that has looked through all of its directory drops older ones, of its own directory alone: a tag says whose a mark is.
@@ -15,6 +16,7 @@ import os
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 from functools import lru_cache
 from hashlib import blake2b
 from typing import Final
@@ -50,16 +52,28 @@ class Offer:
     """A file that is to be put onto a queue."""
 
     mark: Mark
+    before: bytes
+    """What `marked` told of it, before it was last looked at."""
     queue: str
     payload: bytes
+
+
+class Reached(IntEnum):
+    """What became of a file; the numbers of file_enqueue.lua."""
+
+    MARKED = 0
+    """It is on a queue, or was, as it is."""
+    PUT = 1
+    OVERTAKEN = 2
+    """Another producer has put it onto a queue since it was looked at; as what, another look tells."""
 
 
 @dataclass(frozen=True, slots=True)
 class Put:
     """What became of a batch: the first of it were reached, in order."""
 
-    done: tuple[bool, ...]
-    """For each that was reached: whether it was put; else it was marked before."""
+    done: tuple[Reached, ...]
+    """What became of each that was reached."""
     full: bool
     """The next one did not fit, as its queue is as long as may be."""
     wait: float
@@ -89,16 +103,16 @@ class FileQueue:
         self._tag = blake2b(os.fsencode(directory), digest_size=3).digest()
         self._next = random.randrange(BUCKETS)  # noqa: S311 - producers begin in different places, no more
 
-    async def known(self, marks: Sequence[Mark]) -> list[bool]:
-        """For each of at most `LOOK` files, whether it was put onto a queue as it is now.
+    async def marked(self, marks: Sequence[Mark]) -> list[bytes | None]:
+        """For each of at most `LOOK` files: None where it was put onto a queue as it is now, else what its mark says.
 
-        Raises `UNAVAILABLE`.
+        A file that is to be put must be looked at once more after this, and be as it was. Raises `UNAVAILABLE`.
         """
         args: list[Arg] = [self._tag]
         for one in marks:
             args += (one.field, one.state)
         found = await self._clients.call(scripts.FILE_KNOWN, [_bucket(one.bucket) for one in marks], args)
-        return [flag == b"1"[0] for flag in found]
+        return [None if state == 1 else state for state in found]
 
     async def put(self, offers: Sequence[Offer]) -> Put:
         """Puts at most `BATCH` files onto their queues, in order, as far as rate and backlog let it.
@@ -109,9 +123,9 @@ class FileQueue:
         args: list[Arg] = [self._per_second, self._max_backlog, self._tag]
         for offer in offers:
             names += (_bucket(offer.mark.bucket), offer.queue)
-            args += (offer.mark.field, offer.mark.state, offer.payload)
+            args += (offer.mark.field, offer.mark.state, offer.before, offer.payload)
         done, why, wait_ms = await self._clients.call(scripts.FILE_ENQUEUE, names, args)
-        return Put(tuple(map(bool, done)), why == b"backlog", wait_ms / 1000)
+        return Put(tuple(map(Reached, done)), why == b"backlog", wait_ms / 1000)
 
     async def forget(self, took: float) -> int:
         """Drops marks of files that nobody has found for long, in the next few buckets; how many.

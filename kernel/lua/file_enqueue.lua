@@ -1,9 +1,10 @@
 #!lua
 -- file_enqueue: puts files onto their queues that are not marked as they are now, in order, as far as there is room
 -- KEYS limit, seen, queue
--- ARGV per_second, max_backlog, tag, each: field, state, payload
--- returns {1 put or 0 marked before for each file that was reached, why it ended: '' | rate | backlog, ms to wait}
--- Seen and queue follow once for each file. The limit is shared by all producers: a hash of puts by slot of 10 ms, none
+-- ARGV per_second, max_backlog, tag, each: field, state, before, payload
+-- returns {for each file that was reached 1 put | 0 marked before | 2 overtaken, why it ended: '' | rate | backlog, ms to wait}
+-- Seen and queue follow once for each file. Before is the state of its mark before it was looked at, empty for none: a
+-- file whose mark is another by now was looked at too early, and is overtaken. The limit is shared by all producers: a hash of puts by slot of 10 ms, none
 -- of which counts any more once a second has gone by since its end. 0 is no limit.
 local per_second, max_backlog, tag = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3]
 local t = redis.call('TIME')
@@ -34,12 +35,14 @@ local function full(queue)
 end
 
 local done, put, why = {}, 0, ''
-for i = 1, (#ARGV - 3) / 3 do
+for i = 1, (#ARGV - 3) / 4 do
   local seen, queue = KEYS[2 * i], KEYS[2 * i + 1]
-  local field, state, payload = ARGV[3 * i + 1], ARGV[3 * i + 2], ARGV[3 * i + 3]
-  local mark = redis.call('HGET', seen, field)
-  if mark and string.sub(mark, 1, #state) == state then
+  local field, state, before, payload = ARGV[4 * i], ARGV[4 * i + 1], ARGV[4 * i + 2], ARGV[4 * i + 3]
+  local marked = string.sub(redis.call('HGET', seen, field) or '', 1, #state)
+  if marked == state then
     done[i] = 0
+  elseif marked ~= before then
+    done[i] = 2
   elseif full(queue) then
     why = 'backlog'
     break

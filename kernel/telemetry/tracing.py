@@ -150,14 +150,32 @@ def child(name: str, kind: SpanKind = SpanKind.CLIENT, **attributes: str | int |
         yield current
 
 
-def begun(name: str, kind: SpanKind = SpanKind.PRODUCER, **attributes: str | int | float | bool) -> Span | None:
-    """A span with a trace of its own that is not the current one; None with tracing off.
+class Begun:
+    """A span with a trace of its own that is not the current one, and is told only once it is ended."""
 
-    It is told only if the caller ends it, so that what did not come about leaves no trace.
-    """
+    __slots__ = ("_span",)
+
+    def __init__(self, span: Span | None) -> None:
+        self._span = span
+
+    def ids(self) -> tuple[str, str]:
+        """Trace id and span id in hex; empty with tracing off."""
+        if self._span is None:
+            return "", ""
+        context = self._span.get_span_context()
+        return f"{context.trace_id:032x}", f"{context.span_id:016x}"
+
+    def end(self) -> None:
+        """What it stands for came about."""
+        if self._span is not None:
+            self._span.end()
+
+
+def begun(name: str, kind: SpanKind = SpanKind.PRODUCER, **attributes: str | int | float | bool) -> Begun:
+    """A span of something that may not come about; then it is forgotten."""
     if _provider is None:
-        return None
-    return _provider.get_tracer("fetchbox").start_span(name, Context(), kind=kind, attributes=attributes)
+        return Begun(None)
+    return Begun(_provider.get_tracer("fetchbox").start_span(name, Context(), kind=kind, attributes=attributes))
 
 
 class JobSpan:
