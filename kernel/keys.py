@@ -220,3 +220,7 @@ def breakers_shut() -> str:
 def breakers_turn() -> str:
     """String: when a circuit breaker last opened or closed, in microseconds of Redis time."""
     return f"{{{_BREAKERS}}}:turn"
+
+
+PROBE = "fetchbox:probe"
+"""String with an expiry: written by whoever asks whether Redis takes writes."""

@@ -35,18 +35,23 @@ from redis.retry import Retry as SyncRetry
 from fetchbox.config.v1 import config_pb2
 from kernel.config import seconds
 from kernel.errors import FetchboxError, unavailable
+from kernel.keys import PROBE
 from kernel.pipe import Endpoint, Pipe
-from kernel.redis_connection import PlainConnection, TlsConnection
+from kernel.redis_connection import PlainConnection, ThreadConnection, ThreadTlsConnection, TlsConnection
 from kernel.scripts import Script
 
 BLOCK_LIMIT = 30.0
 """The longest block that the blocking pool is made for, in seconds."""
 BLOCK_MARGIN = 5.0
 """Silence beyond a command's own block after which its connection counts as dead, in seconds."""
-_NOT_NOW = ("READONLY", "LOADING", "MASTERDOWN", "NOREPLICAS", "TRYAGAIN", "CLUSTERDOWN", "BUSY ", "OOM", "UNBLOCKED")
+_NOT_NOW = (
+    *("READONLY", "LOADING", "MASTERDOWN", "NOREPLICAS", "TRYAGAIN", "CLUSTERDOWN", "BUSY ", "OOM", "UNBLOCKED"),
+    "MISCONF",  # the disk is full, or fails
+)
 _STATES = (BusyLoadingError, ClusterDownError, MasterDownError, OutOfMemoryError, ReadOnlyError, TryAgainError)
 """The same as exceptions: redis-py takes the word from the text of those that it knows."""
 _RETRY_PAUSE = 0.05
+_PROBE_LIFE_MS = 60_000
 
 _READS = frozenset(
     {
@@ -93,6 +98,13 @@ async def _repeated(run: Callable[[], Awaitable[Any]], address: str, retries: in
     raise AssertionError("unreachable")  # pragma: no cover
 
 
+def _patience(args: Sequence[Any]) -> float | None:
+    """Seconds after which a read that blocks counts as lost; None where the timeout of the socket says enough."""
+    if args[0] not in {"XREAD", "XREADGROUP"} or "BLOCK" not in args:
+        return None
+    return float(args[args.index("BLOCK") + 1]) / 1000 + BLOCK_MARGIN
+
+
 class _Pipeline(Pipeline):
     """A pipeline whose errors are ours; one that only reads is repeated."""
 
@@ -121,7 +133,8 @@ class Client(redis_asyncio.Redis):
         """Runs one command; replies are bytes. Raises `UNAVAILABLE` for what may pass."""
 
         async def run() -> Any:
-            return await super(Client, self).execute_command(*args, **options)  # type: ignore[no-untyped-call]  # untyped there
+            async with asyncio.timeout(_patience(args)):
+                return await super(Client, self).execute_command(*args, **options)  # type: ignore[no-untyped-call]  # untyped there
 
         return await _repeated(run, self.address, self.retries if args[0] in _READS else 0)
 
@@ -176,6 +189,10 @@ class RedisClients:
         """Raises `UNAVAILABLE` where Redis does not answer."""
         await self.commands.execute_command("PING")
 
+    async def probe(self) -> None:
+        """Raises `UNAVAILABLE` where Redis takes no write: it is away, a replica, or short of memory or disk."""
+        await self.commands.execute_command("SET", PROBE, "1", "PX", _PROBE_LIFE_MS)
+
     async def call(self, script: Script, keys: Sequence[str], args: Sequence[Arg]) -> Any:
         """Runs a script. A lost reply or a failover is retried: every script may be repeated."""
         for left in range(self._config.max_retries, -1, -1):
@@ -229,7 +246,9 @@ class RedisClients:
     def thread_client(self, patience: float) -> redis.Redis:
         """A client for a thread of its own, with one connection; its errors are those of redis-py."""
         end = self.endpoint()
-        return redis.Redis(
+        tls: dict[str, Any] = {"ssl_ca_certs": self._config.tls_ca_file or None} if self._config.tls else {}
+        pool: redis.ConnectionPool = redis.ConnectionPool(
+            connection_class=ThreadTlsConnection if self._config.tls else ThreadConnection,
             host=end.host,
             port=end.port,
             db=end.db,
@@ -237,12 +256,11 @@ class RedisClients:
             password=end.password or None,
             socket_timeout=patience,
             socket_connect_timeout=min(patience, end.dial_timeout),
-            single_connection_client=False,
             max_connections=1,
-            ssl=self._config.tls,
-            ssl_ca_certs=self._config.tls_ca_file or None,
             retry=SyncRetry(NoBackoff(), 0),
+            **tls,
         )
+        return redis.Redis.from_pool(pool)
 
     def endpoint(self) -> Endpoint:
         """Where and how to connect."""

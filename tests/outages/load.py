@@ -105,7 +105,8 @@ class Load:
         await asyncio.wait_for(asyncio.gather(*self._clients), 2 * HEALED)
         due = [job for job in self.accepted if job.era == self._era]
         await soon(
-            lambda: self._all_over(due), lambda: f"never ended: {[job for job in due if not job.over][:5]} of {len(due)}"
+            lambda: self._all_over(due),
+            lambda: f"never ended: {[job for job in due if not job.over][:5]} of {len(due)}",
         )
         await self._look(due)
 

@@ -133,4 +133,3 @@ async def torment(act: Callable[[], object], every: float) -> AsyncIterator[Torm
             striking.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await striking
-

@@ -1,6 +1,5 @@
 """Whatever becomes of Redis while work goes through the platform, every loop heals and every accepted job ends once."""
 
-import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
@@ -11,8 +10,6 @@ from operator_svc import bootstrap as operator
 from tests.outages.load import Load
 from tests.outages.platform import Platform, paced, platform
 from tests.outages.rig import UnrulyRedis, off, torment
-
-SECONDS = 2.0
 
 
 @dataclass
