@@ -119,13 +119,17 @@ def _health(config: Config, resources: Resources, backlogs: Backlogs, views: Lis
     async def api() -> list[str]:
         return []
 
+    async def ledger() -> list[str]:
+        await resources.redis.probe()
+        return await resources.redis.durability_problems()
+
     async def storage() -> list[str]:
         await resources.objects.check()
         return []
 
     checks = (
         Check("api", api),
-        Check("ledger", resources.redis.durability_problems),
+        Check("ledger", ledger),
         Check("streams", lambda: streams.problems(resources.redis, config, backlogs)),
         Check("storage", storage),
         Check("queues", lambda: queues.problems(views), critical=False),

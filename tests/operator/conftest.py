@@ -149,6 +149,11 @@ def reason(error: grpc.RpcError) -> str:
     return info.reason
 
 
+async def stop_duty(service: Service, name: str) -> None:
+    """Ends one duty of a service, so that a test sees what it would have mended."""
+    await next(duty for duty in service.duties if duty.name == name).stop()
+
+
 @pytest.fixture
 def refused():
     """A context that expects an RPC to fail with a reason."""

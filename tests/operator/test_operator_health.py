@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 
 import grpc
 import pytest
+from conftest import stop_duty
 from google.rpc.error_details_pb2 import ErrorInfo
 from grpc_status import rpc_status
 
@@ -18,6 +19,7 @@ from fetchbox.operator.v1 import operator_service_pb2_grpc
 from kernel import keys
 from kernel.clock import SystemClock
 from kernel.config import defaults
+from kernel.log.housekeeping import StreamKeeper
 from kernel.log.topics import Topics, provision
 from kernel.resources import Resources
 from operator_svc.bootstrap import build
@@ -122,6 +124,27 @@ async def test_health_follows_redis_and_the_object_store_down_and_up(own_config,
         await until(stub, "ok")
 
 
+@pytest.mark.fault(43, 47)
+@pytest.mark.parametrize(
+    ("spoil", "mend"),
+    [
+        (("REPLICAOF", "127.0.0.1", "1"), ("REPLICAOF", "NO", "ONE")),
+        (("CONFIG", "SET", "maxmemory", "1"), ("CONFIG", "SET", "maxmemory", "0")),
+        (("CONFIG", "SET", "min-replicas-to-write", "1"), ("CONFIG", "SET", "min-replicas-to-write", "0")),
+    ],
+    ids=["a replica", "no memory", "no replica"],
+)
+async def test_a_server_that_answers_and_takes_no_writes_is_unhealthy(own_config, own_redis, spoil, mend):
+    async with running(own_config) as stub:
+        assert own_redis.inline(" ".join(spoil)).startswith(b"+OK")
+        try:
+            code, found = await report(stub)
+            assert (code, words(found)["ledger"]) == (grpc.StatusCode.UNAVAILABLE, "unhealthy")
+        finally:
+            assert own_redis.inline(" ".join(mend)).startswith(b"+OK")
+        await until(stub, "ok")
+
+
 async def test_what_may_lose_work_degrades(own_config):
     async with running(own_config) as stub:
         resources = await Resources.open(own_config)
@@ -212,13 +235,15 @@ async def test_waiting_is_counted_where_the_server_has_lost_count(operator, hand
     assert part.waiting + part.pending == 6
 
 
-async def test_a_lost_stream_degrades_until_it_is_made_again(operator, hand, config):
+@pytest.mark.fault(35)
+async def test_a_lost_stream_degrades_until_it_is_made_again(service, operator, hand, config):
+    await stop_duty(service, "operator-streams")
     await hand.clients.commands.delete(keys.stream(keys.TASKS, 3))
     _, found = await report(operator)
     assert words(found)["streams"] == "degraded"
     await hand.clients.commands.delete(keys.provisioned())
     _, found = await report(operator)
     assert "fetchbox streams provision" in next(p.message for p in found.components if p.name == "streams")
-    await provision(hand.clients, config)
+    await StreamKeeper(hand.clients, config).run()
     _, found = await report(operator)
     assert words(found)["streams"] == "ok"
