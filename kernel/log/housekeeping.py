@@ -10,6 +10,7 @@ from kernel import keys
 from kernel.log.backlog import Backlog, Backlogs
 from kernel.log.epochs import Epochs
 from kernel.log.offsets import parse_id
+from kernel.log.provisioning import check, provision
 from kernel.log.redis import RedisLog
 from kernel.log.retention import StreamRetention, stream_bytes
 from kernel.log.shapes import shapes
@@ -23,11 +24,14 @@ _log = get_logger("log")
 class StreamKeeper:
     """The work of a periodic duty. Several processes may do it at once.
 
-    The task queue is only measured: its entries go with their settlement, and nothing else may remove one.
+    Streams and groups that were lost with all data are made again: consumers do so with their own, and nobody consumes
+    the dead letters. The task queue is only measured: its entries go with their settlement, and nothing else may remove
+    one.
     """
 
     def __init__(self, clients: RedisClients, config: config_pb2.Config) -> None:
         self._clients = clients
+        self._config = config
         self._retention = StreamRetention(clients, config)
         self._epochs = Epochs(clients, config)
         self._backlogs = Backlogs(clients, config)
@@ -40,12 +44,19 @@ class StreamKeeper:
             if removed:
                 _log.info("stream_trimmed", topic=topic, removed=removed)
         await self._epochs.keep()
-        await self.sample()
+        await self._restore(await self.sample())
 
-    async def sample(self) -> None:
-        """Sets the gauges of every topic and of the task queue."""
+    async def _restore(self, parts: Sequence[Backlog]) -> None:
+        if all(part.provisioned for part in parts) and not await check(self._clients, self._config):
+            return
+        await provision(self._clients, self._config)
+        _log.warn("streams_restored")
+
+    async def sample(self) -> list[Backlog]:
+        """Sets the gauges of every topic and of the task queue; what they were read from."""
+        parts = await self._backlogs.read()
         by_topic: dict[str, list[Backlog]] = defaultdict(list)
-        for part in await self._backlogs.read():
+        for part in parts:
             by_topic[part.topic].append(part)
         for shape in self._shapes:
             await self._show(by_topic[shape.topic], shape.streams(), shape.groups)
@@ -55,6 +66,7 @@ class StreamKeeper:
         tasks = [*by_topic[keys.TASKS], *queue]
         metrics.DELAYED.set(sum(part.delayed for part in tasks))
         metrics.QUEUE_OLDEST_AGE.set(max((part.oldest_age_ms for part in tasks), default=0) / 1000)
+        return parts
 
     async def _show(self, parts: Sequence[Backlog], streams: Sequence[str], groups: Sequence[str]) -> None:
         topic, now = parts[0].topic, await self._clients.now_ms()

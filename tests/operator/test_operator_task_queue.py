@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from conftest import stop_duty
 from task_hand import PAYLOAD
 
 from fetchbox.jobs.jobs_pb2 import JobState
@@ -76,7 +77,11 @@ async def test_the_age_is_that_of_the_oldest_entry_that_is_not_settled(operator,
     assert 40 <= gauge("queue_oldest_age_seconds") < 90
 
 
-async def test_an_empty_queue_is_healthy_and_a_lost_one_degrades_until_it_is_made_again(operator, tasks):
+@pytest.mark.fault(35)
+async def test_an_empty_queue_is_healthy_and_a_lost_one_degrades_until_it_is_made_again(
+    service, operator, tasks, config
+):
+    await stop_duty(service, "operator-streams")
     part = await shown(operator)
     assert (part.length, part.pending, part.waiting, part.delayed, part.oldest_age_seconds) == (0, 0, 0, 0, 0)
     assert await streams_health(operator) == ("ok", "")
@@ -84,8 +89,9 @@ async def test_an_empty_queue_is_healthy_and_a_lost_one_degrades_until_it_is_mad
     await tasks.redis.xgroup_destroy(keys.QUEUE, keys.GROUP_WORKERS)
     assert await streams_health(operator) == ("degraded", "jobs:stream has lost a partition or its group")
     assert (await shown(operator)).waiting == 1
-    await tasks.redis.xgroup_create(keys.QUEUE, keys.GROUP_WORKERS, id="0")
+    await StreamKeeper(tasks.clients, config).run()
     assert await streams_health(operator) == ("ok", "")
+    assert (await shown(operator)).waiting == 1
 
 
 async def test_the_gauges_of_the_queue(tasks, config):
