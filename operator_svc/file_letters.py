@@ -44,7 +44,7 @@ class FileLetterOffice:
                 answer.next_page_token = pages.token(str(last), filters)
                 break
             seen, last = seen + 1, letter.place
-            if request.failure_code in {"", letter.code}:
+            if request.failure_code in {"", letter.told.code}:
                 answer.dead_letters.append(self._shown(letter))
         return answer
 
@@ -61,17 +61,16 @@ class FileLetterOffice:
 
     def _shown(self, letter: FileLetter) -> FileDeadLetter:
         """A letter without its secrets; of an entry that is no job nothing but its digest is shown."""
+        job, code, message, failed_at_ms = letter.told
         entry = FileDeadLetter(
             digest=letter.digest,
-            failure_code=letter.code,
-            failure_message=redaction.text(letter.message),
-            failed_at_ms=letter.failed_at_ms,
+            failure_code=code,
+            failure_message=redaction.text(message),
+            failed_at_ms=failed_at_ms,
         )
-        if letter.job is not None:
-            entry.job_id, entry.filepath = letter.job.id, letter.job.filepath
-            entry.queue = self._letters.queue_of(letter.job)
-            entry.retries = min(letter.job.retries, MOST_COUNTED)
-            entry.replays = min(letter.job.replays, MOST_COUNTED)
+        if job is not None:
+            entry.job_id, entry.filepath, entry.queue = job.id, job.filepath, self._letters.queue_of(job)
+            entry.retries, entry.replays = min(job.retries, MOST_COUNTED), min(job.replays, MOST_COUNTED)
         return entry
 
 

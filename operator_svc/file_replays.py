@@ -49,7 +49,7 @@ class FileReplays:
             if len(chosen) == MOST or seen == SCAN_LIMIT:
                 break
             seen += 1
-            if failure_code in {"", letter.code}:
+            if failure_code in {"", letter.told.code}:
                 chosen.append(letter)
         return chosen
 
@@ -57,9 +57,9 @@ class FileReplays:
         """The outcome of what is not tried; without one otherwise."""
         if letter is None:
             return FileReplayOutcome(digest=digest, outcome=_NOT_FOUND)
-        if letter.job is None:
+        if letter.told.job is None:
             return FileReplayOutcome(digest=digest, outcome=_UNDECODABLE)
-        done = min(letter.job.replays, MOST_COUNTED)
+        done = min(letter.told.job.replays, MOST_COUNTED)
         if done >= self._max_replays and not force:
             return FileReplayOutcome(digest=digest, outcome=_TOO_MANY, replay=done)
         return FileReplayOutcome(digest=digest, replay=min(done + 1, MOST_COUNTED))

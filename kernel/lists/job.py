@@ -21,6 +21,8 @@ _SPACE: Final = re.compile(r"[ \t\n\r]*")
 _TRACE: Final = re.compile(r"[0-9a-f]{32}")
 _SPAN: Final = re.compile(r"[0-9a-f]{16}")
 _LONGEST_PATH: Final = 4096
+_LARGEST: Final = 2**53
+"""Up to here every language counts exactly."""
 
 
 class JobError(ValueError):
@@ -114,8 +116,8 @@ def _text(members: dict[str, Any], name: str) -> str:
 
 def _count(members: dict[str, Any], name: str) -> int:
     value = members.get(name, 0)
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise JobError(f"{name}: must be a whole number from 0")
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _LARGEST:
+        raise JobError(f"{name}: must be a whole number from 0 to 2^53")
     return value
 
 

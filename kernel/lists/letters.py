@@ -14,7 +14,8 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final
+from functools import cached_property
+from typing import Any, Final, NamedTuple
 
 from fetchbox.config.v1 import config_pb2
 from fetchbox.errors.v1 import errors_pb2 as codes
@@ -41,15 +42,9 @@ _MOVED: Final = "m"
 _NO_QUEUE: Final = "n"
 
 
-@dataclass(frozen=True, slots=True)
-class FileLetter:
-    """One entry of the list."""
+class Told(NamedTuple):
+    """What an entry says of itself."""
 
-    place: int
-    """From 1 for the oldest."""
-    payload: bytes
-    digest: str
-    """SHA-1 of the payload, 40 hex digits."""
     job: FileJob | None
     """None where the entry is no job."""
     code: str
@@ -57,12 +52,28 @@ class FileLetter:
     failed_at_ms: int
     """0 where the entry does not tell."""
 
+
+@dataclass(frozen=True)
+class FileLetter:
+    """One entry of the list. It is read only where somebody asks: most are merely passed on the way to another one."""
+
+    place: int
+    """From 1 for the oldest."""
+    payload: bytes
+    digest: str
+    """SHA-1 of the payload, 40 hex digits."""
+
+    @cached_property
+    def told(self) -> Told:
+        """What is in it."""
+        return _told(self.payload)
+
     def again(self) -> bytes:
         """The job as it goes back: all its retries before it, one replay more, its last failure as its history."""
-        replays = self.job.replays if self.job else 0
-        last = {"code": self.code, "message": self.message, "failed_at": self.failed_at_ms}
+        job, code, message, failed_at_ms = self.told
+        last = {"code": code, "message": message, "failed_at": failed_at_ms}
         plain = without_members(self.payload, "failure", "failed_at")
-        return with_members(plain, retries=0, replays=replays + 1, last_failure=last)
+        return with_members(plain, retries=0, replays=(job.replays if job else 0) + 1, last_failure=last)
 
 
 class FileLetters:
@@ -114,11 +125,15 @@ class FileLetters:
             below -= part
 
     async def replay(self, letters: Sequence[FileLetter]) -> list[str]:
-        """Puts jobs back onto their queues: `replayed`, `not_found` or `no_queue` for each. None may be undecodable."""
+        """Puts jobs back onto their queues, the oldest first: `replayed`, `not_found` or `no_queue` for each.
+
+        None may be undecodable.
+        """
 
         def item(letter: FileLetter) -> tuple[Arg, ...]:
-            queue = self._names.queues.index(self.queue_of(letter.job)) + 1 if letter.job else 1
-            return (letter.place, letter.digest, queue, letter.again())
+            job = letter.told.job
+            number = self._names.queues.index(self.queue_of(job)) + 1 if job else 1
+            return (number, letter.again())
 
         words = await self._tried(FILE_REPLAY, self._names.queues, letters, item)
         said = {_MOVED: "replayed", _NO_QUEUE: "no_queue"}
@@ -126,7 +141,7 @@ class FileLetters:
 
     async def purge(self, letters: Sequence[FileLetter]) -> int:
         """Deletes letters; how many were there."""
-        words = await self._tried(FILE_PURGE, (), letters, lambda letter: (letter.place, letter.digest))
+        words = await self._tried(FILE_PURGE, (), letters, lambda _: ())
         return words.count(_MOVED)
 
     async def _tried(
@@ -136,23 +151,24 @@ class FileLetters:
         letters: Sequence[FileLetter],
         item: Callable[[FileLetter], tuple[Arg, ...]],
     ) -> list[str]:
-        """A word for each letter; those that have moved meanwhile are looked for again."""
-        words = [""] * len(letters)
+        """A word for each letter, the oldest first; those that have moved meanwhile are looked for again."""
+        words: dict[int, str] = {}
         open_ = dict(enumerate(letters))
         for _ in range(_ROUNDS):
-            # Newest first: what goes moves only what stands before it, which has gone by then.
-            order = sorted(open_, key=lambda index: -open_[index].place)
+            order = sorted(open_, key=lambda index: open_[index].place)
+            moved = 0
             for start in range(0, len(order), _PART):
-                part = order[start : start + _PART]
-                args = [arg for index in part for arg in item(open_[index])]
-                for index, word in zip(part, await self._call(script, queues, args), strict=True):
-                    words[index] = word
+                part = [(index, open_[index]) for index in order[start : start + _PART]]
+                args = [arg for _, one in part for arg in (one.place - moved, one.digest, *item(one))]
+                answer = await self._call(script, queues, args)
+                words.update(zip((index for index, _ in part), answer, strict=True))
+                moved += answer.count(_MOVED)
             gone = [index for index in open_ if words[index] not in {_MOVED, _NO_QUEUE}]
             again = await self.find([open_[index].digest for index in gone]) if gone else []
             open_ = {index: letter for index, letter in zip(gone, again, strict=True) if letter}
             if not open_:
                 break
-        return words
+        return [words[index] for index in range(len(letters))]
 
     async def _call(self, script: Script, queues: Sequence[str], args: Sequence[Arg]) -> str:
         names = [self._names.dead_letters, keys.file_answer(os.urandom(12).hex()), *queues]
@@ -169,24 +185,20 @@ class FileLetters:
 
 
 def _letter(place: int, payload: bytes) -> FileLetter:
-    digest = hashlib.sha1(payload, usedforsecurity=False).hexdigest()
+    return FileLetter(place, payload, hashlib.sha1(payload, usedforsecurity=False).hexdigest())
+
+
+def _told(payload: bytes) -> Told:
     try:
         job = read(payload)
     except JobError as error:
-        return FileLetter(place, payload, digest, None, _UNDECODABLE, str(error)[:_LONGEST_MESSAGE], 0)
-    members = json.loads(payload.decode())
+        return Told(None, _UNDECODABLE, str(error)[:_LONGEST_MESSAGE], 0)
+    members = json.loads(payload)
     failure = members.get("failure")
     code, message = (_text(failure, "code"), _text(failure, "message")) if isinstance(failure, dict) else ("", "")
     # What the reaper gave up stands as it was when its last worker died.
-    return FileLetter(
-        place,
-        payload,
-        digest,
-        job,
-        code[:_LONGEST_CODE] or _CRASH_LOOP,
-        message[:_LONGEST_MESSAGE],
-        _failed_at_ms(members.get("failed_at")),
-    )
+    at = _failed_at_ms(members.get("failed_at"))
+    return Told(job, code[:_LONGEST_CODE] or _CRASH_LOOP, message[:_LONGEST_MESSAGE], at)
 
 
 def _text(members: dict[str, Any], name: str) -> str:

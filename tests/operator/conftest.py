@@ -3,10 +3,14 @@
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
+import aiohttp
 import grpc
 import pytest
+from file_hand import FileHand
+from rest import Rest
 from task_hand import TaskHand
 
+import gateway.bootstrap
 from fetchbox.config.v1.config_pb2 import Config
 from fetchbox.jobs.jobs_pb2 import DeadLetterTask, DownloadTask, JobLog, LogLevel
 from fetchbox.operator.v1 import operator_service_pb2_grpc
@@ -136,6 +140,22 @@ async def operator(
     """A client of the service."""
     async with grpc.aio.insecure_channel(config.operator.listen) as channel:
         yield operator_service_pb2_grpc.OperatorServiceStub(channel)
+
+
+@pytest.fixture
+def files(resources: Resources, config: Config) -> FileHand:
+    """The hand for file jobs."""
+    return FileHand(resources.redis, config)
+
+
+@pytest.fixture
+async def rest(service: Service, config: Config) -> AsyncIterator[Rest]:
+    """The service behind a running gateway."""
+    gate = await gateway.bootstrap.build(config)
+    await gate.start()
+    async with aiohttp.ClientSession(f"http://{config.gateway.listen}") as session:
+        yield Rest(session)
+    await gate.stop()
 
 
 def reason(error: grpc.RpcError) -> str:
