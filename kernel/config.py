@@ -214,6 +214,10 @@ def _list_checks(config: Config) -> Iterator[tuple[str, str]]:
             "worker.queues",
             f"{name!r} is named twice: each queue, completed_list and dead_letter_list is a list of its own",
         )
+    before, _, after = worker.processing_list_pattern.partition("%s")
+    for name in lists:
+        if len(name) > len(before + after) and name.startswith(before) and name.endswith(after):
+            yield "worker.processing_list_pattern", f"fits {name!r}: the reaper would take that for what a worker holds"
     if worker.processing_list_pattern == worker.heartbeat_key_pattern:
         yield "worker.heartbeat_key_pattern", "must differ from worker.processing_list_pattern"
     if config.producer.default_priority not in worker.priorities:
