@@ -169,9 +169,10 @@ def reason(error: grpc.RpcError) -> str:
     return info.reason
 
 
-async def stop_duty(service: Service, name: str) -> None:
-    """Ends one duty of a service, so that a test sees what it would have mended."""
-    await next(duty for duty in service.duties if duty.name == name).stop()
+@pytest.fixture
+async def unkept(service: Service) -> None:
+    """The service goes on without the duty that makes lost streams again, so that a test sees what it would mend."""
+    await next(duty for duty in service.duties if duty.name == "operator-streams").stop()
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ from contextlib import asynccontextmanager
 
 import grpc
 import pytest
-from conftest import stop_duty
 from google.rpc.error_details_pb2 import ErrorInfo
 from grpc_status import rpc_status
 
@@ -145,6 +144,7 @@ async def test_a_server_that_answers_and_takes_no_writes_is_unhealthy(own_config
         await until(stub, "ok")
 
 
+@pytest.mark.fault(47)
 async def test_what_may_lose_work_degrades(own_config):
     async with running(own_config) as stub:
         resources = await Resources.open(own_config)
@@ -220,6 +220,7 @@ async def test_streams_tell_their_backlog(operator, hand, config):
     assert {(p.length, p.pending, p.waiting, p.oldest_age_seconds) for p in others} == {(0, 0, 0, 0.0)}
 
 
+@pytest.mark.fault(37)
 async def test_waiting_is_counted_where_the_server_has_lost_count(operator, hand):
     """A deleted entry makes the group's lag unknown to Redis."""
     job_id = await hand.job()
@@ -236,8 +237,7 @@ async def test_waiting_is_counted_where_the_server_has_lost_count(operator, hand
 
 
 @pytest.mark.fault(35)
-async def test_a_lost_stream_degrades_until_it_is_made_again(service, operator, hand, config):
-    await stop_duty(service, "operator-streams")
+async def test_a_lost_stream_degrades_until_it_is_made_again(unkept, operator, hand, config):
     await hand.clients.commands.delete(keys.stream(keys.TASKS, 3))
     _, found = await report(operator)
     assert words(found)["streams"] == "degraded"

@@ -3,7 +3,6 @@
 import asyncio
 
 import pytest
-from conftest import stop_duty
 from task_hand import PAYLOAD
 
 from fetchbox.jobs.jobs_pb2 import JobState
@@ -79,9 +78,8 @@ async def test_the_age_is_that_of_the_oldest_entry_that_is_not_settled(operator,
 
 @pytest.mark.fault(35)
 async def test_an_empty_queue_is_healthy_and_a_lost_one_degrades_until_it_is_made_again(
-    service, operator, tasks, config
+    unkept, operator, tasks, config
 ):
-    await stop_duty(service, "operator-streams")
     part = await shown(operator)
     assert (part.length, part.pending, part.waiting, part.delayed, part.oldest_age_seconds) == (0, 0, 0, 0, 0)
     assert await streams_health(operator) == ("ok", "")
@@ -109,6 +107,7 @@ async def test_the_gauges_of_the_queue(tasks, config):
 
 
 @pytest.mark.req("R004-queue.01")
+@pytest.mark.fault(31)
 async def test_no_retention_touches_the_queue(tasks, config):
     """queue_faults row 31: entries that nobody has settled are never trimmed, whatever their age and size."""
     now = await tasks.clients.now_ms()
@@ -140,6 +139,7 @@ def tidier_of(tasks, config) -> Tidier:
 
 
 @pytest.mark.req("R004-worker.02", "R004-queue.03")
+@pytest.mark.fault(30)
 async def test_what_bare_workers_acknowledged_leaves_the_queue_and_is_told(service, hand, tasks):
     """queue_faults row 30: XACK does not delete, and the stream would grow for ever."""
     job_id, waiting = await tasks.job(), await tasks.job()
