@@ -254,6 +254,7 @@ async def test_one_field_may_be_the_data(http: aiohttp.ClientSession) -> None:
 
 
 @pytest.mark.req("R004-sse.04")
+@pytest.mark.fault(65)
 async def test_an_idle_stream_gets_heartbeats_and_begins_without_an_event(
     http: aiohttp.ClientSession,
 ) -> None:

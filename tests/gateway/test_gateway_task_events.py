@@ -251,6 +251,7 @@ async def test_an_ended_record_whose_event_never_comes_ends_the_stream(
     assert types(await live.all(job_id)) == ["hello", "queued"]
 
 
+@pytest.mark.fault(66)
 async def test_a_record_that_goes_ends_the_stream(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jobs_module, "IDLE_SECONDS", 0.2)
     job_id = await live.create()
@@ -294,6 +295,7 @@ async def test_no_event_of_a_bare_worker_breaks_the_stream(live: Live, name: str
 
 
 @pytest.mark.req("R004-events.02")
+@pytest.mark.fault(65)
 async def test_thousands_of_clients_come_and_go_and_leave_nothing(live: Live, resources: Resources) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, 3 * CLIENTS)), hard))

@@ -70,6 +70,7 @@ async def test_failing_handler_is_an_internal_error_and_the_service_goes_on(clie
     assert (await client.submit()).resource_count == 2
 
 
+@pytest.mark.fault(56)
 async def test_key_of_a_failed_submit_is_free_at_once(client: Client) -> None:
     headers = of("refusing", **{"x-fetchbox-idempotency-key": "k"})
 

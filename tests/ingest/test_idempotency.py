@@ -24,6 +24,7 @@ def key(value: str = "k", **more: str) -> dict[str, str]:
 
 
 @pytest.mark.req("R001-1.09", "R001-1.43")
+@pytest.mark.fault(55)
 async def test_hundred_parallel_submits_make_one_job_and_equal_answers(config: Config, resources: Resources) -> None:
     config.job_types["slow"].handler = "tests.ingest.handlers:Counting"
     handlers.CALLS.clear()
@@ -122,6 +123,7 @@ async def test_window_is_configurable_globally_and_per_tenant(client: Client) ->
 
 
 @pytest.mark.req("R001-6.01")
+@pytest.mark.fault(56)
 async def test_key_is_free_again_after_its_window(client: Client) -> None:
     client.config.ingest.idempotency_window.CopyFrom(Duration(nanos=200_000_000))
     first = await client.submit(headers=key())
@@ -161,6 +163,7 @@ async def test_submit_that_others_hold_for_too_long_is_unavailable(config: Confi
         assert "same idempotency key" in refusal.message
 
 
+@pytest.mark.fault(56)
 async def test_winner_that_lives_keeps_the_job_beyond_its_lease(config: Config, resources: Resources) -> None:
     config.ingest.submit_lease.CopyFrom(Duration(nanos=400_000_000))
     config.job_types["slow"].handler = "tests.ingest.handlers:Counting"

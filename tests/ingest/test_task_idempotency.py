@@ -23,6 +23,7 @@ async def client(config: Config, resources: Resources) -> AsyncIterator[TaskClie
 
 
 @pytest.mark.req("R004-post.11")
+@pytest.mark.fault(55)
 async def test_hundred_parallel_creates_make_one_job_and_equal_answers(client: TaskClient) -> None:
     answers = await asyncio.gather(*(client.create(idempotency_key="k") for _ in range(100)))
     assert len({answer.SerializeToString(deterministic=True) for answer in answers}) == 1
@@ -72,6 +73,7 @@ async def test_a_field_and_a_header_must_not_differ(client: TaskClient) -> None:
 
 
 @pytest.mark.req("R004-post.11")
+@pytest.mark.fault(56)
 async def test_a_key_outlives_the_record(client: TaskClient) -> None:
     first = await client.create(idempotency_key="k")
     await client.settle(first.job_id, {"a": 1})

@@ -25,6 +25,7 @@ async def _begin(submits: Submits, job_id: str, digest: str = "d", window: int =
 
 
 @pytest.mark.req("R001-1.43")
+@pytest.mark.fault(55)
 async def test_a_hundred_submits_with_one_key_make_one_job(clients: RedisClients) -> None:
     submits = Submits(clients)
 
@@ -45,6 +46,7 @@ async def test_a_hundred_submits_with_one_key_make_one_job(clients: RedisClients
     assert len(set(answers)) == 1
 
 
+@pytest.mark.fault(2, 56)
 async def test_a_dead_submitter_is_taken_over_with_its_job_id(clients: RedisClients) -> None:
     submits = Submits(clients)
     assert await _begin(submits, "job-1") == Begun("new", "job-1")

@@ -132,6 +132,7 @@ async def test_an_index_beyond_the_total_cannot_grow_the_bitmap(box: Rig) -> Non
     assert await box.ledger.size(job_id) < 10_000
 
 
+@pytest.mark.fault(61)
 async def test_a_pruned_job_is_not_made_again(box: Rig) -> None:
     job_id = await box.submit(1)
     await box.redis.delete(keys.job(job_id), keys.job_events(job_id))
@@ -152,6 +153,7 @@ async def test_a_late_settlement_does_not_make_the_record_again(box: Rig) -> Non
 
 
 @pytest.mark.parametrize("payload", [b"\xff\xff\xff", b"", b"\x0a\x05ab", b"\x7a\x02hi"])
+@pytest.mark.fault(29)
 async def test_what_is_no_task_goes_to_the_dead_letters_byte_for_byte(box: Rig, payload: bytes) -> None:
     """queue_faults row 29: an undecodable message is never dropped."""
     entry = await box.redis.xadd(box.streams[0], {"payload": payload})
@@ -188,6 +190,7 @@ async def test_a_foreign_key_in_the_place_of_a_record_stops_nobody(box: Rig) -> 
     assert [letter.failure_code for letter in await box.letters()] == ["SYSTEM_INTERNAL"]
 
 
+@pytest.mark.fault(58)
 async def test_tasks_of_a_canceled_job_are_not_run(box: Rig) -> None:
     """queue_faults row 58: the cancel of work that nobody runs takes effect."""
     job_id = await box.submit(3)
@@ -217,6 +220,7 @@ async def test_a_task_that_outlived_its_retention_is_a_dead_letter(box: Rig) -> 
 
 
 @pytest.mark.parametrize("loss", ["flushall", "delete", "destroy"])
+@pytest.mark.fault(35)
 async def test_a_lost_group_is_made_again(box: Rig, loss: str) -> None:
     """queue_faults row 35: NOGROUP heals, and settled work is not run again."""
     before = await box.submit(2)
@@ -245,6 +249,7 @@ async def _leased(box: Rig) -> bool:
     return await box.redis.exists(*(keys.lease(stream) for stream in box.streams)) == len(box.streams)
 
 
+@pytest.mark.fault(5, 35)
 async def test_tokens_rise_after_a_lost_group(box: Rig) -> None:
     job_id = await box.submit(2)
     lane = await box.lane()
@@ -258,6 +263,7 @@ async def test_tokens_rise_after_a_lost_group(box: Rig) -> None:
     assert await _job(box, job_id) == ("done", 2, 0, 2)
 
 
+@pytest.mark.fault(34)
 async def test_consumer_names_do_not_pile_up(box: Rig) -> None:
     """queue_faults row 34: one consumer a restart would leak."""
     stream = box.lane_of(await box.submit(1))
@@ -272,6 +278,7 @@ async def test_consumer_names_do_not_pile_up(box: Rig) -> None:
     assert names <= {b"last", b"last.solo", b"_returned", b"_suspect", b"_delayed"}
 
 
+@pytest.mark.fault(52)
 async def test_one_busy_partition_fills_all_slots(box: Rig) -> None:
     await box.submit(200)
     lane = await box.lane()

@@ -59,6 +59,7 @@ async def _counts(box: Rig, job_id: str) -> tuple[str, int, int]:
 
 
 @pytest.mark.req("R000-1.14")
+@pytest.mark.fault(14, 15)
 async def test_what_a_killed_process_held_is_done_by_another(box: Rig) -> None:
     """queue_faults rows 14 and 15: recovery is bounded by the lease and one sweep."""
     async with worker(box, "victim", "hold") as process:
@@ -78,6 +79,7 @@ async def test_what_a_killed_process_held_is_done_by_another(box: Rig) -> None:
     assert await _counts(box, job_id) == ("done", 12, 0)
 
 
+@pytest.mark.fault(1, 13, 22)
 async def test_a_long_task_is_not_taken_from_a_live_worker(box: Rig) -> None:
     """queue_faults rows 1, 13 and 22: three leases long, two workers, one execution."""
     job_id = await box.submit(1)
@@ -88,6 +90,7 @@ async def test_a_long_task_is_not_taken_from_a_live_worker(box: Rig) -> None:
     assert await _counts(box, job_id) == ("done", 1, 0)
 
 
+@pytest.mark.fault(17)
 async def test_a_busy_event_loop_keeps_its_lease(box: Rig) -> None:
     """queue_faults row 17: a CPU-bound task does not starve the heartbeat."""
     async with worker(box, "busy", "spin") as process:
@@ -98,6 +101,7 @@ async def test_a_busy_event_loop_keeps_its_lease(box: Rig) -> None:
         assert await _line(process) == "settled r1 completed"
 
 
+@pytest.mark.fault(10)
 async def test_an_orphan_without_any_lease_entry_is_found(box: Rig) -> None:
     """queue_faults row 10: the reaper starts from the pending list, so a missing lease counts as expired."""
     job_id = await box.submit(2)
@@ -112,6 +116,7 @@ async def test_an_orphan_without_any_lease_entry_is_found(box: Rig) -> None:
     assert await _counts(box, job_id) == ("done", 2, 0)
 
 
+@pytest.mark.fault(11)
 async def test_two_reapers_cannot_both_take_an_entry(box: Rig) -> None:
     """queue_faults row 11."""
     await box.submit(40)
@@ -127,6 +132,7 @@ async def test_two_reapers_cannot_both_take_an_entry(box: Rig) -> None:
     assert len({claim.entry for claim in taken}) == len(taken) == 40
 
 
+@pytest.mark.fault(9)
 async def test_a_worker_with_more_than_one_sweep_holds_is_emptied(box: Rig) -> None:
     """queue_faults row 9: reaping goes on until nothing is left."""
     await box.submit(1000)
@@ -137,6 +143,7 @@ async def test_a_worker_with_more_than_one_sweep_holds_is_emptied(box: Rig) -> N
     assert len(await box.claim(heir, 1000)) == 1000
 
 
+@pytest.mark.fault(18, 22)
 async def test_a_lapsed_lease_fences_the_worker(box: Rig) -> None:
     job_id = await box.submit(2)
     lane = await box.lane("w1")
@@ -156,6 +163,7 @@ async def test_a_lapsed_lease_fences_the_worker(box: Rig) -> None:
     assert await _counts(box, other) == ("done", 1, 0)
 
 
+@pytest.mark.fault(5, 17)
 async def test_the_script_refuses_what_a_fenced_worker_still_sends(box: Rig) -> None:
     """queue_faults rows 5 and 17: a stale token settles nothing, whatever its sender believes."""
     job_id = await box.submit(2)
@@ -202,6 +210,7 @@ async def test_attempts_survive_a_crash(box: Rig) -> None:
     assert (claim.attempt, claim.crashes) == (1, 1)
 
 
+@pytest.mark.fault(23)
 async def test_what_kills_every_process_is_a_dead_letter_and_its_neighbours_are_not(box: Rig) -> None:
     """queue_faults row 23: three lives for a poisonous task; the last one alone, so that it alone is blamed."""
     poison = await box.submit(1)
@@ -257,6 +266,7 @@ async def test_a_suspect_runs_alone(box: Rig) -> None:
     assert normal, "suspects do not starve the rest"
 
 
+@pytest.mark.fault(13)
 async def test_a_stranded_entry_is_reconciled(box: Rig) -> None:
     """A reply that was lost after the server had moved the entry must not strand it under a live owner."""
     job_id = await box.submit(1)

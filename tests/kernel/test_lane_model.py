@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import hypothesis.strategies as st
+import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 from lane_rig import NEVER_HELD, PASSING, Rig, task
@@ -319,6 +320,7 @@ def _place(entry: bytes) -> tuple[int, int]:
     return int(ms), int(seq)
 
 
+@pytest.mark.fault(5, 11)
 def test_any_interleaving_settles_each_task_once(redis_server: str) -> None:
     """Also queue_faults rows 5 and 11 in all their variations."""
     Machine.addr = redis_server

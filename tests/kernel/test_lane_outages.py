@@ -81,6 +81,7 @@ async def test_forgotten_scripts_are_loaded_again(own: tuple[Rig, Valkey]) -> No
     assert len(await box.logs()) >= 150
 
 
+@pytest.mark.fault(8, 40)
 async def test_killed_connections_come_back(own: tuple[Rig, Valkey]) -> None:
     """queue_faults rows 8 and 40: CLIENT KILL of everything, again and again."""
     box, server = own
@@ -94,6 +95,7 @@ async def test_killed_connections_come_back(own: tuple[Rig, Valkey]) -> None:
     await worker.stop()
 
 
+@pytest.mark.fault(44)
 async def test_a_killed_server_comes_back(own: tuple[Rig, Valkey]) -> None:
     """queue_faults row 44: with `appendfsync always` nothing that was accepted is lost."""
     box, server = own
@@ -108,6 +110,7 @@ async def test_a_killed_server_comes_back(own: tuple[Rig, Valkey]) -> None:
     await worker.stop()
 
 
+@pytest.mark.fault(20, 43)
 async def test_a_demoted_master_is_waited_for(own: tuple[Rig, Valkey]) -> None:
     """queue_faults rows 20 and 43: READONLY on settle and acknowledgement is retried, never swallowed."""
     box, _ = own
@@ -127,6 +130,7 @@ async def test_a_demoted_master_is_waited_for(own: tuple[Rig, Valkey]) -> None:
     await worker.stop()
 
 
+@pytest.mark.fault(47)
 async def test_a_server_out_of_memory_can_be_drained(own: tuple[Rig, Valkey]) -> None:
     """queue_faults row 47: new work is refused, accepted work is finished."""
     box, _ = own
@@ -142,6 +146,7 @@ async def test_a_server_out_of_memory_can_be_drained(own: tuple[Rig, Valkey]) ->
     assert await box.ledger.outbox_length() == 0
 
 
+@pytest.mark.fault(18)
 async def test_a_server_that_hangs_costs_the_lease_and_not_the_work(tmp_path: Path) -> None:
     """queue_faults row 18: the heartbeat outlives an outage; a worker that cannot renew fences itself."""
     server = Valkey(tmp_path / "valkey")
@@ -174,6 +179,7 @@ async def test_a_dead_server_is_unavailable_at_once(tmp_path: Path) -> None:
             await box.lane()
 
 
+@pytest.mark.fault(31)
 async def test_retention_never_takes_what_is_still_to_be_done(own: tuple[Rig, Valkey]) -> None:
     """queue_faults row 31: the floor is under the oldest pending entry, the group, and the exporter."""
     from kernel import scripts  # noqa: PLC0415  # one test of this file calls a script

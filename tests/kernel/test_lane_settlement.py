@@ -96,6 +96,7 @@ async def test_a_final_failure_is_a_dead_letter(box: Rig) -> None:
 
 
 @pytest.mark.parametrize(("failures", "status"), [(0, "done"), (1, "partial"), (3, "error")])
+@pytest.mark.fault(66)
 async def test_a_job_ends_with_its_last_task(box: Rig, failures: int, status: str) -> None:
     job_id = await box.submit(3)
     lane = await box.lane()
@@ -108,6 +109,7 @@ async def test_a_job_ends_with_its_last_task(box: Rig, failures: int, status: st
     assert await box.ledger.ended_before(9_000_000_000_000, 5) == [job_id]
 
 
+@pytest.mark.fault(26, 27)
 async def test_a_retry_waits_in_the_delay_set_with_its_entry_untouched(box: Rig) -> None:
     """queue_faults rows 26 and 27: a retry has a due time of its own and holds no slot."""
     job_id = await box.submit(1)
@@ -127,6 +129,7 @@ async def test_a_retry_waits_in_the_delay_set_with_its_entry_untouched(box: Rig)
     assert json.loads(event.data)["delay_ms"] >= 400
 
 
+@pytest.mark.fault(26)
 async def test_attempts_run_out(box: Rig) -> None:
     box.retries = 2
     job_id = await box.submit(1)
@@ -143,6 +146,7 @@ async def test_attempts_run_out(box: Rig) -> None:
     assert await box.redis.exists(keys.redo(box.lane_of(job_id))) == 0, "nothing is kept of settled entries"
 
 
+@pytest.mark.fault(69)
 async def test_a_deferral_costs_no_attempt(box: Rig) -> None:
     """queue_faults row 69: an open breaker burns no retries."""
     box.retries = 0
@@ -157,6 +161,7 @@ async def test_a_deferral_costs_no_attempt(box: Rig) -> None:
     assert (await lane.settle(claim, Success())).outcome == "completed"
 
 
+@pytest.mark.fault(27)
 async def test_failing_tasks_leave_their_slots_free(box: Rig) -> None:
     """queue_faults row 27: ten failing tasks in their backoff, one good task runs at once."""
     await box.submit(10)
@@ -192,6 +197,7 @@ async def _settle_script_only(lane: StreamLane, claims: list[Any]) -> None:
 
 @pytest.mark.req("R000-1.14", "R000-4.06", "R000-4.08", "R000-4.09")
 @pytest.mark.parametrize("total", [1, 2, 5])
+@pytest.mark.fault(20)
 async def test_a_crash_between_record_and_publications_repeats_them(box: Rig, total: int) -> None:
     job_id = await box.submit(total)
     lane = await box.lane()
@@ -213,6 +219,7 @@ async def test_a_crash_between_record_and_publications_repeats_them(box: Rig, to
     assert await box.events(job_id) in (["queued", "running", "error"], ["queued", "running", "progress", "error"])
 
 
+@pytest.mark.fault(66)
 async def test_a_finalization_is_found_although_its_worker_died(box: Rig) -> None:
     box.finalizing = True
     job_id = await box.submit(2)
@@ -240,6 +247,7 @@ async def test_results_are_kept_only_where_they_are_wanted(box: Rig) -> None:
     assert not await box.redis.exists(keys.job_results(job_id))
 
 
+@pytest.mark.fault(25)
 async def test_a_replay_opens_the_job_and_fences_the_old_run(box: Rig) -> None:
     """queue_faults row 25: a replay keeps its number, is capped, and can be forced."""
     for total in (1, 3):

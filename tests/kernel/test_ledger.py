@@ -78,6 +78,7 @@ async def test_cancel_absorbs(box: Rig) -> None:
     assert not await box.redis.exists(keys.job("none"))
 
 
+@pytest.mark.fault(60)
 async def test_pages_are_newest_first_and_skip_what_is_gone(box: Rig) -> None:
     jobs = [await box.submit(1) for _ in range(7)]
     await box.redis.delete(keys.job(jobs[3]))
@@ -205,6 +206,7 @@ async def test_the_mirror_leaves_ingested_jobs_alone(box: Rig) -> None:
 
 
 @pytest.mark.req("R001-6.02")
+@pytest.mark.fault(66)
 async def test_a_job_without_a_total_ends_by_its_idle_timeout(box: Rig) -> None:
     await box.ledger.mirror(_said(RUNNING, 2))
     assert await box.ledger.idle(60_000) == []

@@ -43,6 +43,7 @@ def test_header_names_what_the_caller_declares(script: Script) -> None:
 
 
 @pytest.mark.parametrize("script", scripts.ALL, ids=lambda script: script.name)
+@pytest.mark.fault(48)
 def test_body_uses_no_more_than_the_header_says(script: Script) -> None:
     assert script.source.startswith("#!lua")
     assert _most(script.source, "KEYS") <= len(script.keys)
@@ -51,8 +52,18 @@ def test_body_uses_no_more_than_the_header_says(script: Script) -> None:
     assert not spelt, f"{script.name}.lua spells a key: {spelt}"
 
 
+@pytest.mark.fault(47)
 def test_what_drains_may_run_when_memory_is_short() -> None:
-    must_wait = {"submit_begin", "outbox", "accept", "publish", "publish_once", "queue_once", "task_admit", "file_enqueue"}
+    must_wait = {
+        "submit_begin",
+        "outbox",
+        "accept",
+        "publish",
+        "publish_once",
+        "queue_once",
+        "task_admit",
+        "file_enqueue",
+    }
     assert {script.name for script in scripts.ALL if "allow-oom" not in script.source} == must_wait
 
 

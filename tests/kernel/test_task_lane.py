@@ -60,6 +60,7 @@ async def test_state_and_event_are_there_before_the_work(box: Rig) -> None:
 @pytest.mark.req(
     "R004-worker.02", "R004-worker.03", "R004-worker.04", "R004-worker.08", "R004-worker.10", "R004-worker.11"
 )
+@pytest.mark.fault(30)
 async def test_the_end_is_recorded_told_published_and_only_then_acknowledged(box: Rig) -> None:
     job_id = await box.create()
     lane = await box.lane()
@@ -175,6 +176,7 @@ async def test_an_attempt_that_is_over_can_tell_nothing(box: Rig, end: str) -> N
     assert await box.told(job_id) == before
 
 
+@pytest.mark.fault(58)
 async def test_a_canceled_job_leaves_the_queue_without_a_run(box: Rig) -> None:
     job_id = await box.create()
     await box.ledger.cancel(job_id, "test")
@@ -205,6 +207,7 @@ def _fields(claim: Claim) -> dict[str, object]:
     return {name: getattr(claim, name) for name in names}
 
 
+@pytest.mark.fault(23)
 async def test_a_task_that_keeps_killing_ends_as_a_dead_letter(box: Rig) -> None:
     job_id = await box.create()
     for number in range(3):
@@ -257,6 +260,7 @@ def _undecodable() -> float:
         {"job_id": "j", "task": "chat"},
     ],
 )
+@pytest.mark.fault(29)
 async def test_an_entry_that_nobody_can_read_is_kept_as_it_is(box: Rig, fields: dict[str, str | bytes]) -> None:
     """queue_faults row 29."""
     before = _undecodable()
@@ -271,6 +275,7 @@ async def test_an_entry_that_nobody_can_read_is_kept_as_it_is(box: Rig, fields: 
     assert dict(zip(parts[::2], parts[1::2], strict=True)) == expected
 
 
+@pytest.mark.fault(61)
 async def test_a_foreign_job_whose_record_expired_is_kept_as_a_dead_letter(box: Rig) -> None:
     """queue_faults row 61."""
     job_id = await box.foreign(payload='{"q": 1}')

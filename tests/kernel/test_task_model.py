@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import hypothesis.strategies as st
+import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 from lane_rig import Rig
@@ -247,6 +248,7 @@ class Machine(RuleBasedStateMachine):
         self.run(self.box.die(lane))
 
 
+@pytest.mark.fault(5, 11, 23, 58)
 def test_any_interleaving_ends_each_task_once(redis_server: str) -> None:
     """Also queue_faults rows 5, 11, 23 and 58 in all their variations."""
     Machine.addr = redis_server

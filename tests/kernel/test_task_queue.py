@@ -344,6 +344,7 @@ async def test_a_stopped_queue_keeps_nobody_waiting(box: QueueRig) -> None:
     assert caught.value.reason == errors_pb2.REASON_UNAVAILABLE
 
 
+@pytest.mark.fault(47)
 async def test_a_full_memory_refuses_admissions_and_finishes_what_was_admitted(redis_server: str) -> None:
     async with queue_rig(redis_server) as box:
         admitted = new_task()
@@ -361,6 +362,7 @@ async def test_a_full_memory_refuses_admissions_and_finishes_what_was_admitted(r
 
 
 @pytest.mark.req("R004-queue.03", "R004-worker.02")
+@pytest.mark.fault(30)
 async def test_clearing_deletes_what_a_bare_worker_acknowledged_and_nothing_else(box: QueueRig) -> None:
     jobs = [new_task() for _ in range(4)]
     for new in jobs:
@@ -387,6 +389,7 @@ async def test_clearing_deletes_what_a_bare_worker_acknowledged_and_nothing_else
     assert await box.queued() == [last.job_id]
 
 
+@pytest.mark.fault(46)
 async def test_clearing_walks_a_long_queue_in_steps(box: QueueRig) -> None:
     for _ in range(350):
         await box.add_foreign()
@@ -416,6 +419,7 @@ async def test_what_was_never_acknowledged_is_given_back(box: QueueRig) -> None:
     assert await box.open() == {"chat": 1}
 
 
+@pytest.mark.fault(58)
 async def test_a_canceled_job_that_nobody_takes_makes_room(redis_server: str) -> None:
     """Tasks for workers elsewhere lie aside, maybe for ever: what was canceled must not fill the backlog."""
     async with queue_rig(redis_server, tool=4) as box:

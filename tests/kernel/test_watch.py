@@ -93,6 +93,7 @@ async def test_many_newcomers_at_once_are_all_heard_on_one_connection(
     assert feed.subscribers == 0
 
 
+@pytest.mark.fault(49)
 async def test_where_a_read_may_not_be_interrupted_newcomers_wait_for_its_end(box: Rig) -> None:
     await box.redis.execute_command("ACL", "SETUSER", "meek", "on", ">word", "~*", "&*", "+@all", "-client|unblock")
     config = box.config.redis
@@ -110,6 +111,7 @@ async def test_where_a_read_may_not_be_interrupted_newcomers_wait_for_its_end(bo
         await box.redis.execute_command("ACL", "DELUSER", "meek")
 
 
+@pytest.mark.fault(40, 62)
 async def test_a_lost_connection_loses_no_event(box: Rig, feed: Feed[JobEvent]) -> None:
     async with asyncio.timeout(30):
         with feed.subscribe("a", "0-0", lambda: None) as live:

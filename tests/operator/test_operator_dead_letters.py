@@ -96,6 +96,7 @@ async def test_a_crash_between_the_two_steps_is_finished_by_the_repetition(opera
     assert [task.replay for task in await hand.tasks()] == [1]
 
 
+@pytest.mark.fault(25)
 async def test_the_cap_holds_unless_forced_and_history_is_kept(operator, hand):
     job_id, positions = await failed_job(hand)
     for number in range(1, 4):
@@ -124,6 +125,7 @@ async def test_what_cannot_be_replayed_is_told(operator, hand, refused):
         await replayed(operator)
 
 
+@pytest.mark.fault(46)
 async def test_a_whole_job_is_replayed_and_more_than_500_letters_by_repetition(operator, hand):
     job_id = await hand.job(620)
     for index in range(1, 621):
@@ -152,6 +154,7 @@ async def test_a_replay_of_a_job_leaves_out_the_letters_that_it_causes(hand, con
 
 
 @pytest.mark.parametrize("payload", [b"\xff\xff\xff", b"", b"\x0a\x05ab"])
+@pytest.mark.fault(29)
 async def test_an_undecodable_entry_goes_back_byte_for_byte(operator, hand, payload):
     origin = keys.stream(keys.TASKS, 3)
     letter = DeadLetterTask(failure_code="VALIDATION_TASK", undecodable=payload, id=f"{origin}/5-0", failed_at_ms=5)
@@ -173,6 +176,7 @@ async def test_an_entry_that_is_no_letter_is_listed_and_cannot_be_replayed(opera
 
 
 @pytest.mark.req("R000-3.07")
+@pytest.mark.fault(46)
 async def test_5000_letters_are_purged_in_bounded_steps(operator, hand):
     letters = [
         DeadLetterTask(task=DownloadTask(job_id=f"j{n % 10}", resource_id=f"r{n}"), failed_at_ms=n + 1, id=f"{n}")

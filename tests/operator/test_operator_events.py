@@ -51,6 +51,7 @@ async def test_hello_first_then_everything_until_the_terminal_event(operator, ha
     assert events[-1].ts > 0
 
 
+@pytest.mark.fault(62)
 async def test_a_watcher_sees_live_events_in_order_without_repetition(operator, hand):
     job_id = await hand.job(30)
     watching = asyncio.create_task(watch(operator, job_id))
@@ -122,6 +123,7 @@ async def test_a_replayed_job_goes_on_behind_its_old_end(operator, hand):
     assert types(await watch(operator, job_id, old_end.id)) == ["hello", "replayed", "done"]
 
 
+@pytest.mark.fault(62)
 async def test_a_replay_that_races_the_end_is_followed(operator, hand):
     """The watcher reads a terminal event live, and the job is replayed before it can look at the record."""
     job_id = await hand.job(1)
@@ -178,6 +180,7 @@ async def test_the_stream_ends_when_the_record_is_gone(hand, monkeypatch):
     await feed.stop()
 
 
+@pytest.mark.fault(40)
 async def test_watchers_and_mirror_outlive_a_restart_of_redis(tmp_path, s3, config):
     server = Valkey(tmp_path)
     server.start()
@@ -209,6 +212,7 @@ async def connections(hand) -> int:
     return len(await hand.clients.commands.client_list())
 
 
+@pytest.mark.fault(65)
 async def test_500_watchers_share_one_connection_and_leave_nothing(operator, hand):
     jobs = [await hand.job(2) for _ in range(50)]
     before = await connections(hand)

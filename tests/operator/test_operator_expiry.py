@@ -56,6 +56,7 @@ async def test_a_record_whose_ttl_runs_is_looked_at_when_it_ends(tasks, expiry):
 
 
 @pytest.mark.req("R004-state.02")
+@pytest.mark.fault(61)
 async def test_a_record_of_a_waiting_job_never_expires_and_is_looked_at_later(tasks, expiry):
     """queue_faults row 61: nothing expires while the job waits or runs."""
     waiting = await tasks.job(ttl_s=60)

@@ -137,6 +137,7 @@ async def test_filters_and_their_tokens(operator, hand, refused):
         await operator.ListJobs(pb.ListJobsRequest(status="done"))
 
 
+@pytest.mark.fault(60)
 async def test_a_listing_skips_what_is_pruned_between_its_pages(operator, hand):
     ids = [await hand.ended() for _ in range(60)]
     first = await operator.ListJobs(pb.ListJobsRequest(page_size=10))

@@ -171,6 +171,7 @@ async def test_a_status_that_was_read_but_not_acknowledged_is_applied_again(conf
     await running.stop()
 
 
+@pytest.mark.fault(35)
 async def test_a_lost_stream_and_group_heal(service, hand):
     await hand.clients.commands.execute_command("FLUSHALL")
     job_id = uuid7()

@@ -93,6 +93,7 @@ async def test_a_job_that_is_replayed_before_its_removal_stays(hand, config):
     assert await left(hand) == set()
 
 
+@pytest.mark.fault(60)
 async def test_prune_races_listing_watching_and_another_pruner(operator, hand, config):
     ids = [await hand.ended() for _ in range(120)]
     for job_id in ids[:80]:
@@ -120,6 +121,7 @@ async def test_prune_races_listing_watching_and_another_pruner(operator, hand, c
 
 
 @pytest.mark.req("R001-6.02")
+@pytest.mark.fault(66)
 async def test_a_job_without_a_total_is_closed_after_its_idle_timeout(service, hand, config):
     config.ledger.idle_timeout.FromMilliseconds(300)
     idle, busy = uuid7(), uuid7()

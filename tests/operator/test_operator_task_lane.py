@@ -60,6 +60,7 @@ async def test_a_replayed_task_is_claimed_with_all_its_attempts_before_it(operat
     assert len(await letters(operator)) == 1
 
 
+@pytest.mark.fault(25)
 async def test_each_failure_has_a_letter_with_the_number_of_its_replay(operator, tasks, box):
     """queue_faults row 25: the history of a task is in its letters."""
     job_id = await tasks.job()
@@ -72,6 +73,7 @@ async def test_each_failure_has_a_letter_with_the_number_of_its_replay(operator,
     assert await replayed(operator, (await letters(operator))[0].position) == ("too_many_replays", 3)
 
 
+@pytest.mark.fault(29)
 async def test_what_the_lane_cannot_read_goes_back_as_it_was(operator, tasks, box):
     """queue_faults row 29."""
     fields = {b"job_id": b"../x", b"task": b"\xff", b"payload": bytes(range(256)), b"": b""}

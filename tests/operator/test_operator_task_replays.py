@@ -42,6 +42,7 @@ async def test_the_letter_of_a_task_is_listed_with_its_task_and_no_url(operator,
 
 
 @pytest.mark.req("R004-queue.02", "R004-state.08", "R004-state.02")
+@pytest.mark.fault(31)
 async def test_a_replay_opens_the_job_and_queues_its_task_again(operator, hand, tasks):
     """queue_faults row 31: the payload comes from the letter, byte for byte."""
     job_id, position = await tasks.failed()
@@ -100,6 +101,7 @@ async def test_two_replays_at_once_queue_one_task(operator, tasks):
     assert await tasks.open() == {"chat": 1}
 
 
+@pytest.mark.fault(25)
 async def test_history_is_kept_and_the_cap_holds_unless_forced(operator, tasks):
     """queue_faults row 25: a replay keeps its number, is capped, and can be forced."""
     job_id, position = await tasks.failed()
@@ -198,6 +200,7 @@ def undecodable(*fields: bytes) -> bytes:
     return json.dumps([base64.b64encode(part).decode() for part in fields]).encode()
 
 
+@pytest.mark.fault(29)
 async def test_an_undecodable_entry_goes_back_with_the_same_fields(operator, hand, tasks):
     """queue_faults row 29: field by field, in their order, also where a name comes twice."""
     letter = DeadLetterTask(failure_code="VALIDATION_UNDECODABLE", undecodable=undecodable(*FIELDS), failed_at_ms=5)

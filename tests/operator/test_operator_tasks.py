@@ -74,6 +74,7 @@ async def test_the_export_has_task_jobs_and_knows_which_have_ended(operator, han
 
 
 @pytest.mark.req("R004-state.02")
+@pytest.mark.fault(60)
 async def test_listings_skip_what_has_expired(operator, tasks):
     """queue_faults row 60: a listing that races an expiry leaves the job out."""
     gone, there = await tasks.job(), await tasks.job()
@@ -126,6 +127,7 @@ async def test_payloads_and_results_are_shown_nowhere(operator, hand, tasks):
     assert SECRET.encode() in PAYLOAD, "the test looks for something that is there"
 
 
+@pytest.mark.fault(61)
 async def test_a_status_of_a_task_makes_no_record(hand, tasks, config):
     """queue_faults row 61: the record may have expired by the time the mirror reads, and must not come back."""
     job_id = await tasks.job()

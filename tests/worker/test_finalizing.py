@@ -46,6 +46,7 @@ async def test_finalize_job_is_called_once_with_the_results_and_the_job_ends_onl
 
 
 @pytest.mark.req("R001-3.14", "R001-3.15")
+@pytest.mark.fault(66)
 async def test_a_finalizer_that_dies_is_replaced(
     worker_config: Config,
     jobs: Jobs,

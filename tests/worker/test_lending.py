@@ -106,6 +106,7 @@ async def test_an_empty_lane_answers_after_the_wait(
     assert answer.lease.ToMilliseconds() == 3000
 
 
+@pytest.mark.fault(22)
 async def test_a_lapsed_lease_gives_the_task_to_another_and_fences_the_late_one(
     worker_config: Config, jobs: Jobs, start_worker: Start, worker_stub: Any
 ) -> None:
@@ -130,6 +131,7 @@ async def claim_is_over(stub: Any, worker: str, name: str) -> bool:
     return await refused(complete(stub, worker, name)) == grpc.StatusCode.ABORTED
 
 
+@pytest.mark.fault(1)
 async def test_heartbeats_keep_a_lease_and_tell_of_canceled_jobs(
     worker_config: Config, jobs: Jobs, start_worker: Start, worker_stub: Any
 ) -> None:

@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from cli.embedded.seaweed import SeaweedFS
 from cli.embedded.valkey import Valkey
 from cli.sample_site import SampleSite
@@ -34,6 +36,7 @@ async def test_a_worker_that_loses_its_lease_gives_up_and_begins_anew(
     assert site.hits["/slow.txt"] == 2
 
 
+@pytest.mark.fault(8, 44)
 async def test_jobs_end_after_redis_was_killed_and_came_back(
     worker_config: Config, start_process: Callable[[Config], WorkerProcess], tmp_path: Path
 ) -> None:

@@ -15,6 +15,7 @@ from tests.worker.task_rig import ENDS, Tasks, handled
 StartProcess = Callable[[Config], WorkerProcess]
 
 
+@pytest.mark.fault(23)
 async def test_a_task_that_kills_its_workers_is_a_dead_letter_and_its_neighbours_are_not(
     worker_config: Config, tasks: Tasks, start_process: StartProcess
 ) -> None:
@@ -40,6 +41,7 @@ async def test_a_task_that_kills_its_workers_is_a_dead_letter_and_its_neighbours
 
 
 @pytest.mark.parametrize("how", ["block", "hold_interpreter"])
+@pytest.mark.fault(17)
 async def test_a_handler_that_holds_up_its_process_for_three_heartbeats(
     worker_config: Config, tasks: Tasks, start_process: StartProcess, tmp_path: Path, how: str
 ) -> None:

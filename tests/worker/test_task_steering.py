@@ -184,6 +184,7 @@ async def test_a_paused_worker_claims_no_task_until_it_is_resumed(
     assert await tasks.result(job_id) == 1
 
 
+@pytest.mark.fault(27)
 async def test_a_slot_is_free_while_a_retry_waits(worker_config: Config, tasks: Tasks, start_worker: Start) -> None:
     """queue_faults row 26; a wait for which the handler asks, and which no machine is too slow to see."""
     worker_config.worker.count = 1
@@ -199,6 +200,7 @@ async def test_a_slot_is_free_while_a_retry_waits(worker_config: Config, tasks: 
     await tasks.ledger.cancel(waits, "test")
 
 
+@pytest.mark.fault(26)
 async def test_a_retry_waits_as_long_as_its_handler_asked(
     worker_config: Config, tasks: Tasks, start_worker: Start
 ) -> None:
@@ -293,6 +295,7 @@ async def test_a_plain_function_whose_attempt_is_over_stops_when_it_tells_someth
     await eventually(ended, 10, lambda: f"{Stuck.ends}")
 
 
+@pytest.mark.fault(8)
 async def test_events_are_whole_whatever_connections_break(
     worker_config: Config, tasks: Tasks, start_worker: Start
 ) -> None:

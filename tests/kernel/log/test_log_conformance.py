@@ -197,6 +197,7 @@ async def _collect(batches: AsyncGenerator[list[Entry], None], count: int, pause
     return seen
 
 
+@pytest.mark.fault(62)
 async def test_a_subscription_joins_backfill_and_live_without_a_gap(log: LogStore) -> None:
     await _fill(log, "s", 30)
     reading = asyncio.create_task(_collect(log.subscribe("s", limit=7), 200))

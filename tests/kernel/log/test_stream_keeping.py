@@ -48,6 +48,7 @@ def _gauge(name: str, **labels: str) -> float:
 
 @pytest.mark.req("R000-3.03", "R000-1.06", "R000-1.07", "R000-1.08")
 @pytest.mark.parametrize(("topic", "days"), [("jobs.status", 14), ("jobs.logs", 30), ("jobs.dlq", 90)])
+@pytest.mark.fault(32)
 async def test_old_entries_go_and_young_ones_stay(clients: RedisClients, config: Config, topic: str, days: int) -> None:
     stream = keys.stream(topic, 1)
     ids = await _age(clients, stream, [days + 40, days + 1, days + 0.01, days - 0.01, 1, 0])
@@ -101,6 +102,7 @@ async def test_over_its_size_a_topic_loses_its_oldest(clients: RedisClients, con
 
 
 @pytest.mark.req("R000-3.05")
+@pytest.mark.fault(31)
 async def test_the_size_cap_never_takes_unsettled_tasks(clients: RedisClients, config: Config) -> None:
     stream = keys.stream(keys.TASKS, 3)
     ids = await _age(clients, stream, [n / 1000 for n in range(100)], size=500)
@@ -121,6 +123,7 @@ async def test_time_dominates_size(clients: RedisClients, config: Config) -> Non
     assert await _left(clients, stream) == ids[3:]
 
 
+@pytest.mark.fault(46)
 async def test_a_pass_does_a_bounded_piece_of_work(clients: RedisClients, config: Config) -> None:
     stream = keys.stream(keys.LOGS, 0)
     source = "for i = 1, 120000 do redis.call('XADD', KEYS[1], '1000-' .. i, 'p', 'x') end"

@@ -113,6 +113,7 @@ async def test_a_position_lies_just_before_what_comes_next(topics: Topics) -> No
     assert [item.offset for item in found] == sorted(item.offset for item in found)
 
 
+@pytest.mark.fault(62)
 async def test_a_subscription_has_what_was_and_what_comes(topics: Topics) -> None:
     partition = topics.logs.partition_of("j")
     await topics.logs.publish(jobs_pb2.JobLog(job_id="j", message="0"))
@@ -233,6 +234,7 @@ async def test_undecodable_entries_do_not_stop_a_group(topics: Topics, clients: 
     assert (await clients.commands.xpending(topics.status.stream(1), "operators"))["pending"] == 0
 
 
+@pytest.mark.fault(31)
 async def test_an_entry_that_retention_removed_does_not_stop_a_group(
     topics: Topics, clients: RedisClients, config: Config
 ) -> None:
@@ -244,6 +246,7 @@ async def test_an_entry_that_retention_removed_does_not_stop_a_group(
     assert len(await _drain(restarted, ack=True)) == 1
 
 
+@pytest.mark.fault(35)
 async def test_a_lost_group_is_made_again_from_the_beginning(
     topics: Topics, clients: RedisClients, config: Config
 ) -> None:
