@@ -171,7 +171,11 @@ def test_the_comments_of_the_schema_state_the_defaults() -> None:
 
 
 def _section(config: Config, message: str) -> object:
-    nested = {"Backoff": config.worker.backoff, "Tracing": config.observability.tracing}
+    nested = {
+        "Backoff": config.worker.backoff,
+        "ListRetention": config.worker.completed_keep,
+        "Tracing": config.observability.tracing,
+    }
     snake = re.sub(r"(?<!^)(?=[A-Z])", "_", message).lower()
     return nested.get(message) or getattr(config, snake)
 
