@@ -107,7 +107,7 @@ class Run:
         warm: tuple[int, float, float, float] | None = None
         while left := self._who.left(self._server):
             if warm is None and left <= (1 - _WARM_UP) * jobs:
-                warm = left, time.perf_counter(), _cpu(worker.pid), self._redis_cpu()
+                warm = left, time.perf_counter(), cpu(worker.pid), self._redis_cpu()
             if not worker.running or time.monotonic() > deadline:
                 state = "did not end in time" if worker.running else "the worker ended"
                 raise SystemExit(f"{self._who.name}: {state}, {left} of {jobs} left\n{worker.log_tail()}")
@@ -116,7 +116,7 @@ class Run:
             raise SystemExit(f"{self._who.name}: too few jobs to measure")
         count, started, worker_cpu, redis_cpu = warm
         figures.processed = count / (time.perf_counter() - started)
-        figures.worker = 1e6 * (_cpu(worker.pid) - worker_cpu) / count
+        figures.worker = 1e6 * (cpu(worker.pid) - worker_cpu) / count
         figures.redis_process = 1e6 * (self._redis_cpu() - redis_cpu) / count
 
     def _latencies(self) -> list[float]:
@@ -167,10 +167,10 @@ class Run:
         return int(told["used_memory"]) - int(told["mem_clients_normal"]) - int(told["mem_aof_buffer"])
 
 
-def _cpu(pid: int) -> float:
+def cpu(pid: int) -> float:
     """Seconds of CPU of a process and its children, to the nanosecond: each process has a clock on Linux."""
     own = time.clock_gettime(~pid << 3 | 2)
-    return own + sum(_cpu(child) for child in _children(pid))
+    return own + sum(cpu(child) for child in _children(pid))
 
 
 def _children(pid: int) -> list[int]:

@@ -148,6 +148,11 @@ def _replace(path: Path) -> None:
     other.rename(path)
 
 
+def _replace_by_one_of_two_links(path: Path) -> None:
+    _replace(path)
+    path.with_name("link").hardlink_to(path)
+
+
 def _overwrite_in_secret(path: Path) -> None:
     found = path.stat()
     with path.open("r+b") as file:
@@ -161,7 +166,15 @@ def _replace_by_a_pipe(path: Path) -> None:
     os.mkfifo(path)
 
 
-_CHANGES = [_append, _shrink, _empty, _replace, _overwrite_in_secret, _replace_by_a_pipe]
+_CHANGES = [
+    _append,
+    _shrink,
+    _empty,
+    _replace,
+    _replace_by_one_of_two_links,
+    _overwrite_in_secret,
+    _replace_by_a_pipe,
+]
 
 
 def _upon(flaky: FlakyS3, wanted: Callable[[str, str], bool], act: Callable[[], None]) -> list[str]:
