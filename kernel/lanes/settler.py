@@ -24,6 +24,7 @@ from kernel.lanes.task_starter import task_keys
 from kernel.lanes.types import Claim
 from kernel.ledger.base import settle_keys
 from kernel.pipe import Command, PipeLost
+from kernel.telemetry import tracing
 from kernel.telemetry.logs import get_logger
 
 _MOST = 512
@@ -144,7 +145,8 @@ class Settler:
         publications = len(commands)
         commands += [self._event_call.pack(report.claim.job_id, report.args()) for report in reports]
         commands += [self._settle(items) for items in groups]
-        replies = await self._link.run(commands) if commands else []
+        with tracing.batch("settle", (item.claim.traceparent for items in groups for item in items)):
+            replies = await self._link.run(commands) if commands else []
         self._check(replies[:publications])
         settled = publications + len(reports)
         for report, reply in zip(reports, replies[publications:settled], strict=True):

@@ -8,9 +8,11 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
+from opentelemetry.trace import Span
+
 from kernel.objects import faults
 from kernel.objects.errors import ObjectStoreError
-from kernel.telemetry import metrics
+from kernel.telemetry import metrics, tracing
 from kernel.telemetry.logs import get_logger
 
 T = TypeVar("T")
@@ -25,26 +27,42 @@ class Missing(Exception):  # noqa: N818  # an answer, not an error
     """There is no such object."""
 
 
-async def tried(call: str, attempts: int, work: Callable[[], Awaitable[T]], *, writing: bool = False) -> T:
-    """The result of `work`, tried up to `attempts` times.
+async def tried(
+    call: str, attempts: int, work: Callable[[], Awaitable[T]], *, writing: bool = False, size: int | None = None
+) -> T:
+    """The result of `work`, tried up to `attempts` times; `size` is how many bytes it sends, for its span.
 
     Raises `Missing` where the object does not exist, FileExistsError and AlreadyExistsError of obstore as they come (a
     precondition failed), and ObjectStoreError for all else.
     """
     started = time.monotonic()
     try:
-        return await _tried(call, attempts, work, writing=writing)
+        with tracing.child(f"object_store {call}") as span:
+            if size is not None:
+                span.set_attribute("size", size)
+            answer = await _tried(call, attempts, work, span, writing=writing)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
     finally:
         metrics.OBJECT_SECONDS.labels(call=call).observe(time.monotonic() - started)
 
 
-async def _tried(call: str, attempts: int, work: Callable[[], Awaitable[T]], *, writing: bool) -> T:
+async def _tried(
+    call: str, attempts: int, work: Callable[[], Awaitable[T]], span: Span, *, writing: bool
+) -> T | Exception:
+    """The result, or the exception that is an answer and no failure of the call."""
     attempt = 1
     while True:
         try:
             return await work()
+        except faults.Exists as exists:
+            return exists
         except faults.StoreErrors as error:
-            fault = _fault(error)
+            fault = faults.read(error)
+            if fault.missing:
+                return _missing(fault, error)
+        span.set_attribute("tries", attempt)
         if not fault.retryable or attempt >= attempts:
             raise failure(call, fault, writing=writing)
         metrics.OBJECT_RETRIES.labels(call=call).inc()
@@ -53,13 +71,10 @@ async def _tried(call: str, attempts: int, work: Callable[[], Awaitable[T]], *, 
         attempt += 1
 
 
-def _fault(error: Exception) -> faults.Fault:
-    if isinstance(error, faults.Exists):
-        raise error
-    fault = faults.read(error)
-    if fault.missing:
-        raise Missing(fault.message) from error
-    return fault
+def _missing(fault: faults.Fault, error: Exception) -> Missing:
+    missing = Missing(fault.message)
+    missing.__cause__ = error
+    return missing
 
 
 def failure(call: str, fault: faults.Fault, *, writing: bool) -> ObjectStoreError:

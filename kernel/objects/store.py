@@ -78,7 +78,7 @@ class ObjectStore:
             )
 
         try:
-            answer = await tried("put", self._config.put_attempts, once, writing=True)
+            answer = await tried("put", self._config.put_attempts, once, writing=True, size=len(body))
         except Missing as missing:
             raise failure("put", faults.Fault(404, "NoSuchBucket", str(missing)), writing=True) from missing
         return str(answer["e_tag"] or "")

@@ -149,7 +149,10 @@ class Upload:
             return await self._control.call(method, **self._place, **arguments)
 
         try:
-            return await tried(method, self._attempts, once, writing=True)
+            body = arguments.get("Body")
+            return await tried(
+                method, self._attempts, once, writing=True, size=len(body) if isinstance(body, bytes) else None
+            )
         except Missing as missing:
             raise _gone(method, missing) from missing
 

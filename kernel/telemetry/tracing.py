@@ -11,15 +11,15 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 
 from opentelemetry import trace
 from opentelemetry.context import Context
-from opentelemetry.trace import Link, NonRecordingSpan, Span, SpanContext, SpanKind, StatusCode, TraceFlags
+from opentelemetry.trace import Link, NonRecordingSpan, Span, SpanContext, SpanKind, StatusCode, TraceFlags, Tracer
 
 from fetchbox.config.v1 import config_pb2
 from kernel.telemetry.context import about_job
@@ -32,6 +32,10 @@ _TRACEPARENT: Final = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-([0
 _NO_TRACE: Final = "0" * 32
 _NO_SPAN: Final = "0" * 16
 
+Attribute: TypeAlias = str | int | float | bool
+"""What a span may say of its work: ids and numbers, never payloads."""
+
+_NOTHING: Final = nullcontext(trace.INVALID_SPAN)
 _DELIVERIES: Final = (1 << 20) - 1
 """A fence counts deliveries in its lower bits, replays above them."""
 _QUEUE: Final = "queue"
@@ -118,9 +122,9 @@ def span(
     *,
     kind: SpanKind = SpanKind.INTERNAL,
     links: Sequence[str] = (),
-    **attributes: str | int | float | bool,
+    **attributes: Attribute,
 ) -> Iterator[Span]:
-    """A span around the block; an exception that leaves the block is recorded on it.
+    """A span around the block; an error that leaves the block is told on it by its type.
 
     `parent` is a `traceparent`; without one the current span is the parent. `links` are `traceparent`s of others that
     this work serves; what is no `traceparent` is ignored. Attributes hold ids and numbers, never payloads.
@@ -129,25 +133,48 @@ def span(
         yield trace.INVALID_SPAN
         return
     context = _context(parent)
-    tracer = _provider.get_tracer("fetchbox")
-    with tracer.start_as_current_span(
-        name,
-        context=trace.set_span_in_context(NonRecordingSpan(context)) if context is not None else None,
-        kind=kind,
-        links=[Link(linked) for linked in map(_context, links) if linked is not None],
-        attributes=attributes,
-    ) as current:
+    around = trace.set_span_in_context(NonRecordingSpan(context)) if context is not None else None
+    with _current(_tracer().start_span(name, around, kind, attributes, _links(links))) as current:
         yield current
+
+
+def child(name: str, kind: SpanKind = SpanKind.CLIENT, **attributes: Attribute) -> AbstractContextManager[Span]:
+    """A span below the current one; none where there is none, so that background duties make no traces of their own."""
+    if _provider is None or not trace.get_current_span().get_span_context().is_valid:
+        return _NOTHING
+    return _current(_tracer().start_span(name, kind=kind, attributes=attributes))
+
+
+def batch(name: str, served: Iterable[str]) -> AbstractContextManager[Span]:
+    """A span with a trace of its own, over what is done at once for many; it links to each of the `traceparent`s.
+
+    There is none where nobody among them has a trace. `served` is not even read with tracing off.
+    """
+    links = _links(served) if _provider is not None else []
+    if not links:
+        return _NOTHING
+    return _current(_tracer().start_span(name, Context(), attributes={"size": len(links)}, links=links))
 
 
 @contextmanager
-def child(name: str, kind: SpanKind = SpanKind.CLIENT, **attributes: str | int | float | bool) -> Iterator[Span]:
-    """A span below the current one; none where there is none, so that background duties make no traces of their own."""
-    if _provider is None or not trace.get_current_span().get_span_context().is_valid:
-        yield trace.INVALID_SPAN
-        return
-    with _provider.get_tracer("fetchbox").start_as_current_span(name, kind=kind, attributes=attributes) as current:
-        yield current
+def _current(started: Span) -> Iterator[Span]:
+    """Makes it the current span. An error is told by its type alone: its text, and its stack, may quote a payload."""
+    with trace.use_span(started, end_on_exit=True, record_exception=False, set_status_on_exception=False):
+        try:
+            yield started
+        except Exception as error:
+            started.set_attribute("error.type", type(error).__qualname__)
+            started.set_status(StatusCode.ERROR, type(error).__qualname__)
+            raise
+
+
+def _tracer() -> Tracer:
+    assert _provider is not None  # noqa: S101 - only asked where it is set
+    return _provider.get_tracer("fetchbox")
+
+
+def _links(traceparents: Iterable[str]) -> list[Link]:
+    return [Link(linked) for linked in map(_context, traceparents) if linked is not None]
 
 
 class Begun:
@@ -171,7 +198,7 @@ class Begun:
             self._span.end()
 
 
-def begun(name: str, kind: SpanKind = SpanKind.PRODUCER, **attributes: str | int | float | bool) -> Begun:
+def begun(name: str, kind: SpanKind = SpanKind.PRODUCER, **attributes: Attribute) -> Begun:
     """A span of something that may not come about; then it is forgotten."""
     if _provider is None:
         return Begun(None)
@@ -227,7 +254,7 @@ def job_span(
     links: Sequence[str] = (),
     part: str = "",
     delivery: int = 0,
-    **attributes: str | int | float | bool,
+    **attributes: Attribute,
 ) -> JobSpan:
     """The span of one attempt at a job that came from `queue`: the one way to make it (`tools/check_spans.py`).
 
@@ -239,7 +266,7 @@ def job_span(
     about_job(queue, job_id)
     if _provider is None:
         return _NO_JOB_SPAN
-    facts = {_QUEUE: queue, _JOB_ID: job_id, **attributes}
+    facts: dict[str, Attribute] = {_QUEUE: queue, _JOB_ID: job_id, **attributes}
     if delivery:
         facts["delivery"] = delivery & _DELIVERIES
     return JobSpan(_job_span(parent, links, (queue, job_id, part), delivery, facts))
@@ -251,11 +278,10 @@ def _job_span(
     links: Sequence[str],
     work: tuple[str, str, str],
     delivery: int,
-    attributes: dict[str, str | int | float | bool],
+    attributes: dict[str, Attribute],
 ) -> Iterator[Span]:
-    assert _provider is not None  # noqa: S101 - only called where it is set
     context = _context(parent)
-    linked = [made for made in map(_context, links) if made is not None]
+    linked = _links(links)
     around = Context() if context is None else trace.set_span_in_context(NonRecordingSpan(context), Context())
     token = None
     if delivery:
@@ -263,15 +289,14 @@ def _job_span(
         token = _ids.set((traced, _derived(8, f"{traced:x}", *work, str(delivery))))
         if delivery & _DELIVERIES > 1:
             before = _derived(8, f"{traced:x}", *work, str(delivery - 1))
-            linked.append(SpanContext(traced, before, is_remote=True, trace_flags=TraceFlags(TraceFlags.SAMPLED)))
+            flags = TraceFlags(TraceFlags.SAMPLED)
+            linked.append(Link(SpanContext(traced, before, is_remote=True, trace_flags=flags)))
     try:
-        started = _provider.get_tracer("fetchbox").start_span(
-            "job", around, kind=SpanKind.CONSUMER, links=[Link(one) for one in linked], attributes=attributes
-        )
+        started = _tracer().start_span("job", around, SpanKind.CONSUMER, attributes, linked)
     finally:
         if token is not None:
             _ids.reset(token)
-    with trace.use_span(started, end_on_exit=True) as current:
+    with _current(started) as current:
         yield current
 
 
