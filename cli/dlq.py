@@ -1,12 +1,12 @@
 """`fetchbox dlq`: tasks that failed for good."""
 
-import sys
 import time
 from typing import Annotated
 
 import typer
 
 from cli import channels
+from cli.choosing import confirm, parts
 from cli.command import command, group
 from cli.found import FETCH
 from cli.output import as_dict, out
@@ -20,7 +20,6 @@ from fetchbox.operator.v1.operator_service_pb2 import (
 )
 
 app = group("List, replay and purge dead letters: tasks that failed for good.")
-_CHUNK = 500
 Positions = Annotated[list[str] | None, typer.Argument(help="Positions, as `dlq list` prints them.")]
 OfJob = Annotated[str, typer.Option("--job", help="All dead letters of this job.")]
 
@@ -79,7 +78,7 @@ def replay(
     with channels.operator(settings(context)) as stub:
         outcomes = [
             outcome
-            for part in _parts(chosen)
+            for part in parts(chosen)
             for outcome in stub.ReplayDeadLetters(
                 ReplayDeadLettersRequest(positions=part, job_id=job, force=force)
             ).outcomes
@@ -110,10 +109,10 @@ def purge(
     chosen = _chosen(positions, job or older_than)
     if older_than:
         request.before_ms = _before(older_than)
-    _confirm(yes)
+    confirm("Delete these dead letters for good?", yes=yes)
     purged = 0
     with channels.operator(settings(context)) as stub:
-        for part in _parts(chosen):
+        for part in parts(chosen):
             del request.positions[:]
             request.positions.extend(part)
             remaining = True
@@ -136,20 +135,8 @@ def _chosen(positions: list[str] | None, others: str) -> list[str]:
     return chosen
 
 
-def _parts(positions: list[str]) -> list[list[str]]:
-    return [positions[at : at + _CHUNK] for at in range(0, len(positions), _CHUNK)] or [[]]
-
-
 def _before(older_than: str) -> int:
     try:
         return int((time.time() - age_seconds(older_than)) * 1000)
     except ValueError as error:
         raise CommandError(f"--older-than: {error}", USAGE) from error
-
-
-def _confirm(yes: bool) -> None:
-    if yes:
-        return
-    if not sys.stdin.isatty():
-        raise CommandError("purging needs a yes, and nobody is there to give it", USAGE, hint="Add --yes.")
-    typer.confirm("Delete these dead letters for good?", abort=True)

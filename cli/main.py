@@ -10,7 +10,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from cli import config_commands, dlq, health, jobs, publish_task, serve, streams, submit, up, worker
+from cli import breakers, config_commands, dlq, files, health, jobs, publish_task, serve, streams, submit, up, worker
 from cli.demo import command as demo
 from cli.output import out
 from cli.problems import USAGE, CommandError
@@ -28,6 +28,8 @@ for single in (demo.app, up.app, serve.app, submit.app, publish_task.app, health
     app.add_typer(single)
 app.add_typer(jobs.app, name="jobs")
 app.add_typer(dlq.app, name="dlq")
+app.add_typer(files.app, name="files")
+app.add_typer(breakers.app, name="breakers")
 app.add_typer(streams.app, name="streams")
 app.add_typer(worker.app, name="worker")
 app.add_typer(config_commands.app, name="config")

@@ -38,6 +38,8 @@ _CRASH_LOOP: Final = failure_name(codes.FAILURE_CODE_SYSTEM_CRASH_LOOP)
 _UNDECODABLE: Final = failure_name(codes.FAILURE_CODE_VALIDATION_UNDECODABLE)
 _LONGEST_CODE: Final = 64
 _LONGEST_MESSAGE: Final = 1000
+_LATEST_MS: Final = 253_402_300_800_000
+"""The year 10,000, which no date can name."""
 _MOVED: Final = "m"
 _NO_QUEUE: Final = "n"
 
@@ -215,4 +217,4 @@ def _failed_at_ms(value: object) -> int:
         except ValueError:
             return 0
         value = int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63 else 0
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _LATEST_MS else 0

@@ -1,0 +1,61 @@
+"""`fetchbox breakers`: what is left alone for now, since it kept failing."""
+
+from typing import Annotated
+
+import typer
+
+from cli import channels
+from cli.command import command, group
+from cli.output import as_dict, out
+from cli.settings import settings
+from fetchbox.operator.v1.files_pb2 import Breaker
+from fetchbox.operator.v1.operator_service_pb2 import ListBreakersRequest, ResetBreakerRequest
+
+app = group("Look at circuit breakers, and close them by hand.")
+
+
+@command(app, "list")
+def list_breakers(context: typer.Context) -> None:
+    """List breakers that are not closed, then those that have seen failures.
+
+    `fetchbox breakers list`
+    """
+    with channels.operator(settings(context)) as stub:
+        answer = stub.ListBreakers(ListBreakersRequest())
+    if out.json:
+        out.document(as_dict(answer))
+        return
+    _table(list(answer.breakers))
+    if not answer.breakers:
+        out.note("all are closed, and none has seen a failure", "green")
+
+
+@command(app)
+def reset(
+    context: typer.Context,
+    names: Annotated[list[str], typer.Argument(help="Names, as `breakers list` prints them.")],
+) -> None:
+    """Close breakers now, and forget what they have seen: the next failures count from zero.
+
+    `fetchbox breakers reset host:https://example.org:443`
+    """
+    with channels.operator(settings(context)) as stub:
+        known = {breaker.name for breaker in stub.ListBreakers(ListBreakersRequest()).breakers}
+        answers = [stub.ResetBreaker(ResetBreakerRequest(name=name)) for name in names]
+    if out.json:
+        out.document({"breakers": [as_dict(answer) for answer in answers]})
+    else:
+        _table(answers)
+    for name in names:
+        if name not in known:
+            out.note(f"{name} was closed before; `fetchbox breakers list` shows those that are not", "yellow")
+
+
+def _table(breakers: list[Breaker]) -> None:
+    columns = ("breaker", "state", "results", "failures", "retry after")
+    rows = [(one.name, one.state, one.samples, one.failures, _wait(one.retry_after_seconds)) for one in breakers]
+    out.table(columns, rows)
+
+
+def _wait(seconds: float) -> str:
+    return f"{seconds:.1f} s" if seconds else ""

@@ -1,0 +1,136 @@
+"""File jobs and circuit breakers on the command line, with a whole platform."""
+
+import json
+from collections.abc import Iterator
+from hashlib import sha1
+
+import pytest
+import redis
+
+from cli.local import LocalPlatform
+from kernel.config import defaults
+from kernel.lists.job import FileJob, with_members
+from kernel.lists.names import ListNames
+from tests.stack.conftest import CommandLine
+
+NAMES = ListNames(defaults().worker)
+
+
+def digest(entry: bytes) -> str:
+    return sha1(entry).hexdigest()
+
+
+def letter(number: int, code: str = "STORAGE_UNAVAILABLE", **members: object) -> bytes:
+    """A dead letter whose file lies where no worker may read."""
+    job = FileJob(f"f{number}", f"/nowhere/{number}.csv", 7, "low", origin_queue=NAMES.default).encode()
+    failure = {"code": code, "message": f"Authorization: Bearer s3cr3t-{number}"}
+    return with_members(job, **{"retries": 3, "failure": failure, "failed_at": 1_700_000_000_000, **members})
+
+
+@pytest.fixture
+def store(platform: LocalPlatform) -> Iterator[redis.Redis]:
+    """The platform's Redis, with no file job and no breaker in it."""
+    host, _, port = platform.environ["REDIS_ADDR"].rpartition(":")
+    with redis.Redis(host, int(port)) as client:
+        client.delete(NAMES.dead_letters, *NAMES.queues)
+        yield client
+        client.delete(NAMES.dead_letters, *NAMES.queues)
+
+
+def rows(text: str) -> list[dict[str, str]]:
+    """A tab-separated table."""
+    header, *lines = (line.split("\t") for line in text.splitlines())
+    return [dict(zip(header, line, strict=True)) for line in lines]
+
+
+def letters(line: CommandLine, *options: str) -> list[dict[str, str]]:
+    """What `files dlq` shows."""
+    run = line.run("files", "dlq", *options)
+    assert run.returncode == 0, run
+    return rows(run.stdout)
+
+
+def test_queues_are_shown_with_what_is_around_them(connected: CommandLine, store: redis.Redis) -> None:
+    store.lpush(NAMES.dead_letters, letter(1), letter(2))
+    run = connected.run("files", "queues")
+    assert run.returncode == 0, run
+    table = [line.split("\t") for line in run.stdout.splitlines()]
+    assert table[0] == ["priority", "queue", "length", "oldest", "breaker"]
+    assert [line[:2] for line in table[1:3]] == [["high", "jobqueue:high_priority"], ["low", "jobqueue:low_priority"]]
+    assert ["dead letters", "2"] in table
+    answer = json.loads(connected.run("files", "queues", "--json").stdout)
+    assert [queue["breaker"] for queue in answer["queues"]] == ["closed", "closed"]
+    assert answer["dead_letters"] == "2"
+
+
+def test_dead_file_jobs_are_listed_page_by_page_without_secrets(connected: CommandLine, store: redis.Redis) -> None:
+    entries = [letter(number) for number in range(1, 4)]
+    store.lpush(NAMES.dead_letters, *entries)
+    run = connected.run("files", "dlq", "--limit", "2")
+    first, second = rows(run.stdout)
+    assert (first["digest"], first["file"], first["code"]) == (
+        digest(entries[2]),
+        "/nowhere/3.csv",
+        "STORAGE_UNAVAILABLE",
+    )
+    assert (first["failed at"], first["retries"]) == ("2023-11-14 22:13:20Z", "3")
+    assert "s3cr3t" not in run.stdout
+    token = run.stderr.split("--page ")[1].strip()
+    (third,) = letters(connected, "--limit", "2", "--page", token)
+    assert [one["job"] for one in (first, second, third)] == ["f3", "f2", "f1"]
+    assert letters(connected, "--code", "HANDLER_DEADLINE") == []
+    answer = json.loads(connected.run("files", "dlq", "--json").stdout)
+    assert [one["job_id"] for one in answer["dead_letters"]] == ["f3", "f2", "f1"]
+
+
+def test_in_a_terminal_there_are_tables_and_colours(connected: CommandLine, store: redis.Redis) -> None:
+    store.lpush(NAMES.dead_letters, letter(1))
+    assert "\x1b[32mclosed" in connected.in_terminal("files", "queues")
+    assert "\x1b[1m" in connected.in_terminal("files", "dlq")
+
+
+def test_named_jobs_are_replayed_and_the_exit_code_tells(connected: CommandLine, store: redis.Redis) -> None:
+    one, worn = letter(1), letter(2, replays=3)
+    store.lpush(NAMES.dead_letters, one, worn, b"no job")
+    run = connected.run("files", "replay", digest(one), "--json")
+    assert (run.returncode, json.loads(run.stdout)) == (
+        0,
+        {"outcomes": [{"digest": digest(one), "outcome": "replayed", "replay": 1}]},
+    )
+    run = connected.run("files", "replay", digest(worn), digest(b"no job"), digest(one))
+    assert run.returncode == 1
+    assert [row["outcome"] for row in rows(run.stdout)] == ["too_many_replays", "undecodable", "not_found"]
+    run = connected.run("files", "replay", digest(worn), "--force")
+    assert (run.returncode, rows(run.stdout)[0]["replay"]) == (0, "4")
+    assert not {digest(one), digest(worn)} & {row["digest"] for row in letters(connected)}
+
+
+def test_all_are_replayed_however_many_and_counted(connected: CommandLine, store: redis.Redis) -> None:
+    store.lpush(NAMES.dead_letters, *(letter(number, "HANDLER_DEADLINE") for number in range(1203)))
+    store.lpush(NAMES.dead_letters, b"no job", letter(9001), letter(9002, replays=3))
+    run = connected.run("files", "replay", "--code", "HANDLER_DEADLINE")
+    assert (run.returncode, run.stdout) == (0, "replayed\t1203\n"), run
+    assert connected.run("files", "replay", "--code", "HANDLER_DEADLINE").stderr.startswith(
+        "there is no such dead letter"
+    )
+    run = connected.run("files", "replay", "--all", "--json")
+    counts = json.loads(run.stdout)
+    assert run.returncode == 1
+    assert (counts["undecodable"], counts["too_many_replays"]) == (1, 1)
+    assert counts["replayed"] >= 1
+
+
+def test_purging_takes_what_is_named_or_all(connected: CommandLine, store: redis.Redis) -> None:
+    entries = [letter(number) for number in range(1203)]
+    store.lpush(NAMES.dead_letters, *entries)
+    assert connected.run("files", "purge", digest(entries[7]), "f" * 40, "-y").stdout == "purged\t1\n"
+    assert store.llen(NAMES.dead_letters) == 1202
+    run = connected.run("files", "purge", "--all", "--yes", "--json")
+    assert (run.returncode, json.loads(run.stdout)) == (0, {"purged": 1202})
+    assert letters(connected) == []
+
+
+def test_a_digest_that_is_none_is_refused(connected: CommandLine) -> None:
+    run = connected.run("files", "replay", "nonsense")
+    assert run.returncode == 3
+    assert "digests[0]" in run.stderr
