@@ -30,7 +30,7 @@ _MEMORY = Path("/dev/shm")
 def unclaimed_labels() -> None:
     """The first values of a metric's label have series of their own: not those of earlier tests alone."""
     for metric in metrics.REGISTRY._collector_to_names:
-        vars(metric).pop("_admitted", None)
+        vars(metric).pop("_known", None)
 
 
 @pytest.fixture(scope="session")

@@ -23,28 +23,49 @@ class _Bounded:
     """Puts `other` in place of a label's value once the label has enough of them."""
 
     _labelnames: Sequence[str]
-    _admitted: tuple[set[str], ...] | None = None
+    _known: dict[tuple[Any, ...], Any] | None = None
+    """The series of values that have one of their own: finding them here saves the lock of the metric."""
+    _admitted: tuple[set[str], ...] = ()
 
     def labels(self, *values: Any, **named: Any) -> Self:
         """The series of these label values."""
         if named and not values and named.keys() == set(self._labelnames):
-            values, named = tuple(named[name] for name in self._labelnames), {}
-        if self._admitted is None:
-            self._admitted = tuple(set[str]() for _ in self._labelnames)
-        bounded = (self._bound(seen, str(value)) for seen, value in zip(self._admitted, values, strict=False))
+            values, named = tuple([named[name] for name in self._labelnames]), {}
+        if self._known is None:
+            self._known, self._admitted = {}, tuple(set[str]() for _ in self._labelnames)
+        series: Self | None = self._known.get(values)
+        if series is not None and not named:
+            return series
+        return self._first(self._known, values, named)
+
+    def _first(self, known: dict[tuple[Any, ...], Any], values: tuple[Any, ...], named: dict[str, Any]) -> Self:
+        bounded = values
         if len(values) == len(self._labelnames):
-            values = tuple(bounded)
-        series: Self = super().labels(*values, **named)  # type: ignore[misc]  # of the metric beside it
+            bounded = tuple(_bound(seen, str(value)) for seen, value in zip(self._admitted, values, strict=True))
+        series: Self = super().labels(*bounded, **named)  # type: ignore[misc]  # of the metric beside it
+        if bounded == values:
+            known[values] = series
         return series
 
-    @staticmethod
-    def _bound(seen: set[str], value: str) -> str:
-        if value in seen or value == OTHER:
-            return value
-        with _lock:
-            if len(seen) < LIMIT - 1:
-                seen.add(value)
-        return value if value in seen else OTHER
+    def remove(self, *values: Any, **named: Any) -> None:
+        """Ends a series; the next one of its values begins anew."""
+        super().remove(*values, **named)  # type: ignore[misc]  # of the metric beside it
+        if self._known is not None:
+            self._known.clear()
+
+    def clear(self) -> None:
+        """Ends every series."""
+        super().clear()  # type: ignore[misc]  # of the metric beside it
+        self._known = None
+
+
+def _bound(seen: set[str], value: str) -> str:
+    if value in seen or value == OTHER:
+        return value
+    with _lock:
+        if len(seen) < LIMIT - 1:
+            seen.add(value)
+    return value if value in seen else OTHER
 
 
 class BoundedCounter(_Bounded, Counter):
