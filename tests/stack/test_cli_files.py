@@ -1,6 +1,8 @@
 """File jobs and circuit breakers on the command line, with a whole platform."""
 
+import asyncio
 import json
+import time
 from collections.abc import Iterator
 from hashlib import sha1
 
@@ -8,12 +10,17 @@ import pytest
 import redis
 
 from cli.local import LocalPlatform
+from kernel import keys
+from kernel.breakers import Breakers
+from kernel.clock import SystemClock
 from kernel.config import defaults
 from kernel.lists.job import FileJob, with_members
 from kernel.lists.names import ListNames
+from kernel.redis import RedisClients
 from tests.stack.conftest import CommandLine
 
 NAMES = ListNames(defaults().worker)
+ALL = (NAMES.dead_letters, *NAMES.queues, keys.FILE_DELAYED)
 
 
 def digest(entry: bytes) -> str:
@@ -28,13 +35,41 @@ def letter(number: int, code: str = "STORAGE_UNAVAILABLE", **members: object) ->
 
 
 @pytest.fixture
-def store(platform: LocalPlatform) -> Iterator[redis.Redis]:
-    """The platform's Redis, with no file job and no breaker in it."""
+def lists(platform: LocalPlatform) -> Iterator[redis.Redis]:
+    """The platform's Redis, with no file job in it."""
     host, _, port = platform.environ["REDIS_ADDR"].rpartition(":")
     with redis.Redis(host, int(port)) as client:
-        client.delete(NAMES.dead_letters, *NAMES.queues)
+        client.delete(*ALL)
         yield client
-        client.delete(NAMES.dead_letters, *NAMES.queues)
+        client.delete(*ALL)
+
+
+@pytest.fixture
+def store(connected: CommandLine, lists: redis.Redis) -> Iterator[redis.Redis]:
+    """The same, while the worker claims nothing: what is put back stays on its queue."""
+    assert connected.run("worker", "pause").returncode == 0
+    yield lists
+    lists.delete(*ALL)
+    assert connected.run("worker", "resume").returncode == 0
+
+
+@pytest.fixture
+def opened(platform: LocalPlatform) -> str:
+    """A breaker that a worker has opened."""
+    name = "host:https://opened.example:443"
+    config = defaults()
+    config.redis.addr = platform.environ["REDIS_ADDR"]
+
+    async def fail() -> None:
+        clients = await RedisClients.open(config.redis)
+        breakers = Breakers(clients, config.circuit_breaker, SystemClock())
+        for _ in range(40):
+            breakers.record(name, ok=False)
+        await breakers.stop()
+        await clients.close()
+
+    asyncio.run(fail())
+    return name
 
 
 def rows(text: str) -> list[dict[str, str]]:
@@ -102,7 +137,21 @@ def test_named_jobs_are_replayed_and_the_exit_code_tells(connected: CommandLine,
     assert [row["outcome"] for row in rows(run.stdout)] == ["too_many_replays", "undecodable", "not_found"]
     run = connected.run("files", "replay", digest(worn), "--force")
     assert (run.returncode, rows(run.stdout)[0]["replay"]) == (0, "4")
-    assert not {digest(one), digest(worn)} & {row["digest"] for row in letters(connected)}
+    assert [row["digest"] for row in letters(connected)] == [digest(b"no job")]
+    assert [json.loads(job)["replays"] for job in store.lrange(NAMES.default, 0, -1)] == [4, 1]
+
+
+def test_a_replayed_job_is_tried_again_and_has_its_history(connected: CommandLine, lists: redis.Redis) -> None:
+    """Its file still lies where no worker may read."""
+    entry = letter(1)
+    lists.lpush(NAMES.dead_letters, entry)
+    assert connected.run("files", "replay", digest(entry)).returncode == 0
+    deadline = time.monotonic() + 60
+    while not (found := letters(connected)):
+        assert time.monotonic() < deadline, "it never failed again"
+        time.sleep(0.05)
+    assert (found[0]["job"], found[0]["replays"], found[0]["code"]) == ("f1", "1", "VALIDATION_FILE_OUTSIDE")
+    assert json.loads(lists.lindex(NAMES.dead_letters, 0))["last_failure"]["code"] == "STORAGE_UNAVAILABLE"
 
 
 def test_all_are_replayed_however_many_and_counted(connected: CommandLine, store: redis.Redis) -> None:
@@ -114,10 +163,8 @@ def test_all_are_replayed_however_many_and_counted(connected: CommandLine, store
         "there is no such dead letter"
     )
     run = connected.run("files", "replay", "--all", "--json")
-    counts = json.loads(run.stdout)
-    assert run.returncode == 1
-    assert (counts["undecodable"], counts["too_many_replays"]) == (1, 1)
-    assert counts["replayed"] >= 1
+    assert (run.returncode, json.loads(run.stdout)) == (1, {"replayed": 1, "undecodable": 1, "too_many_replays": 1})
+    assert store.llen(NAMES.default) == 1204
 
 
 def test_purging_takes_what_is_named_or_all(connected: CommandLine, store: redis.Redis) -> None:
@@ -134,3 +181,22 @@ def test_a_digest_that_is_none_is_refused(connected: CommandLine) -> None:
     run = connected.run("files", "replay", "nonsense")
     assert run.returncode == 3
     assert "digests[0]" in run.stderr
+
+
+def test_breakers_are_listed_and_closed_by_hand(connected: CommandLine, opened: str) -> None:
+    run = connected.run("breakers", "list")
+    assert run.returncode == 0, run
+    (row,) = [row for row in rows(run.stdout) if row["breaker"] == opened]
+    assert (row["state"], row["failures"]) == ("open", "40")
+    assert row["retry after"].endswith(" s")
+    assert "\x1b[31mopen" in connected.in_terminal("breakers", "list")
+    run = connected.run("breakers", "reset", opened, "task:nobody")
+    assert run.returncode == 0, run
+    closed = {row["breaker"] for row in rows(run.stdout) if row["state"] == "closed"}
+    assert closed == {opened, "task:nobody"}
+    assert "task:nobody was closed before" in run.stderr
+    assert opened not in run.stderr
+    answer = json.loads(connected.run("breakers", "list", "--json").stdout)
+    assert opened not in [breaker["name"] for breaker in answer["breakers"]]
+    again = json.loads(connected.run("breakers", "reset", opened, "--json").stdout)
+    assert again["breakers"][0]["state"] == "closed"
