@@ -51,6 +51,7 @@ class Group(Generic[M]):
         self._open: set[tuple[int, str]] = set()
         self._certain = False
         self._took_over = 0.0
+        self._looked_up_to: dict[str, str | bytes] = dict.fromkeys(streams, START)
 
     async def read(self, limit: int = 100, wait: float = 1.0) -> list[Received[M]]:
         """Own unacknowledged messages first, else those of dead consumers, else new ones.
@@ -132,15 +133,27 @@ class Group(Generic[M]):
         return received(self._topic, self._kind, partition, entry, named)
 
     async def _taken_over(self, each: int) -> list[Received[M]]:
-        """Messages of consumers that have been silent for a minute; looked for every 15 s."""
+        """Messages of consumers that have been silent for a minute; looked for every 15 s.
+
+        One look ends after ten times as many entries as are wanted, so the next one goes on behind it: what the dead
+        have left may lie behind more than that of the living.
+        """
         if time.monotonic() - self._took_over < _TAKE_OVER_SECONDS:
             return []
         self._took_over = time.monotonic()
         found: dict[str, Sequence[Any]] = {}
         for stream in self._partitions:
             reply = await self._clients.commands.execute_command(
-                "XAUTOCLAIM", stream, self._name, self._consumer, _TAKE_OVER_IDLE_MS, START, "COUNT", each
+                "XAUTOCLAIM",
+                stream,
+                self._name,
+                self._consumer,
+                _TAKE_OVER_IDLE_MS,
+                self._looked_up_to[stream],
+                "COUNT",
+                each,
             )
+            self._looked_up_to[stream] = reply[0]
             found[stream] = reply[1]
             await self._forget_consumers(stream)
         return await self._messages(found)

@@ -217,6 +217,31 @@ async def test_what_a_dead_consumer_left_comes_to_another(
     assert await _drain(topics.status.group("operators", "dead"), ack=True) == []
 
 
+@pytest.mark.fault(4)
+async def test_what_a_dead_consumer_left_is_found_behind_much_that_the_living_have(
+    topics: Topics, clients: RedisClients, config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One look ends after ten times the count, so a look that always began at the front would never get there."""
+    monkeypatch.setattr("kernel.log.groups._TAKE_OVER_SECONDS", 0.0)
+    await provision(clients, config)
+    stream = topics.status.stream(topics.status.partition_of("j"))
+    await topics.status.publish_many([jobs_pb2.JobStatus(job_id="j", revision=n) for n in range(60)])
+    await clients.commands.execute_command(
+        "XREADGROUP", "GROUP", "operators", "alive", "COUNT", 55, "STREAMS", stream, ">"
+    )
+    await clients.commands.execute_command(
+        "XREADGROUP", "GROUP", "operators", "dead", "COUNT", 5, "STREAMS", stream, ">"
+    )
+    for row in await clients.commands.xpending_range(stream, "operators", "-", "+", 100, "dead"):
+        await clients.commands.xclaim(stream, "operators", "dead", 0, [row["message_id"]], idle=3_600_000, justid=True)
+    heir, found = topics.status.group("operators", "heir"), list[int]()
+    for _ in range(40):
+        batch = await heir.read(4, 0.001)
+        found += [item.message.revision for item in batch]
+        await heir.ack(batch)
+    assert found == [55, 56, 57, 58, 59]
+
+
 async def test_undecodable_entries_do_not_stop_a_group(topics: Topics, clients: RedisClients, config: Config) -> None:
     await provision(clients, config)
     for _ in range(30):
