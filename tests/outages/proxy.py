@@ -25,6 +25,7 @@ class Proxy:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="proxy", daemon=True)
         self._flowing = asyncio.Event()
+        self._answering = asyncio.Event()
         self._links: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
 
@@ -58,9 +59,13 @@ class Proxy:
         """Nothing passes any more, in either direction, and nobody is told: a peer that is gone without a word."""
         self._call(self._flowing.clear)
 
+    def mute(self) -> None:
+        """Requests pass, and answers do not."""
+        self._call(self._answering.clear)
+
     def flow(self) -> None:
         """Everything passes again, also what was held."""
-        self._call(self._flowing.set)
+        self._call(self._all_pass)
 
     def desert(self, target: int) -> None:
         """What is held stays so for ever; new connections go there."""
@@ -68,8 +73,12 @@ class Proxy:
         self._call(self._begin_anew)
 
     def _begin_anew(self) -> None:
-        self._flowing = asyncio.Event()
+        self._flowing, self._answering = asyncio.Event(), asyncio.Event()
+        self._all_pass()
+
+    def _all_pass(self) -> None:
         self._flowing.set()
+        self._answering.set()
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(10)
@@ -81,7 +90,7 @@ class Proxy:
         self._run(run())
 
     async def _open(self) -> None:
-        self._flowing.set()
+        self._all_pass()
         self._server = await asyncio.start_server(self._accepted, "127.0.0.1", 0)
         self.port = self._server.sockets[0].getsockname()[1]
 
@@ -103,11 +112,12 @@ class Proxy:
         self._links.add(link)
         link.add_done_callback(self._links.discard)
         there: asyncio.StreamWriter | None = None
-        flowing = self._flowing
+        flowing, answering = self._flowing, self._answering
         try:
             await flowing.wait()
             back, there = await asyncio.open_connection("127.0.0.1", self._target)
-            ways = {asyncio.create_task(_pump(*way, flowing)) for way in ((reader, there), (back, writer))}
+            pumps = (_pump(reader, there, flowing), _pump(back, writer, flowing, answering))
+            ways = {asyncio.create_task(pump) for pump in pumps}
             try:
                 await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
                 await flowing.wait()
@@ -123,8 +133,9 @@ class Proxy:
                     side.transport.abort()
 
 
-async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, flowing: asyncio.Event) -> None:
+async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *open_when: asyncio.Event) -> None:
     while data := await reader.read(_CHUNK):
-        await flowing.wait()
+        for gate in open_when:
+            await gate.wait()
         writer.write(data)
         await writer.drain()
