@@ -20,11 +20,13 @@ from kernel.handlers import HandlerRegistry
 from kernel.hostgate import RedisHostGates
 from kernel.ids import uuid7
 from kernel.labels import configure_labels
+from kernel.lanes.lanes import Lanes
 from kernel.lanes.lending import LendingLane
 from kernel.lanes.remote import RemoteLeases
 from kernel.lanes.worker import WorkerLane
 from kernel.ledger import Ledger
 from kernel.lists.duties import list_duties
+from kernel.lists.lane import ListLane
 from kernel.lists.names import ListNames
 from kernel.log.topics import Topics, provision
 from kernel.resources import Resources
@@ -38,6 +40,7 @@ from worker_svc.connections import Connections
 from worker_svc.deadlines import Deadlines
 from worker_svc.fetch import Fetcher, environment_secrets
 from worker_svc.fetching import TaskRunner
+from worker_svc.files import FileRunner
 from worker_svc.finalizer import Finalizer
 from worker_svc.lending import SURPLUS_SECONDS, Lending
 from worker_svc.retries import Retries
@@ -71,9 +74,13 @@ async def build(config: Config, resources: Resources) -> Service:
     ledger = Ledger(resources.redis, config)
     lane = _lane(WorkerLane, config, resources, worker_id, retries, task_handlers.remote)
     lender = _lane(LendingLane, config, resources, f"{worker_id}-lender", retries, task_handlers.remote)
+    block = seconds(config.worker.block)
+    lanes = Lanes(lane, ListLane(resources.redis, config, worker_id, resources.clock, breakers), resources.clock, block)
+    files = FileRunner(config, resources.objects)
     work = Work(
         TaskRunner(config, handlers, fetcher, resources.objects, resources.clock, retries),
         QueuedRunner(config, task_handlers, lane, resources.clock, breakers),
+        files,
     )
     drained = asyncio.Event()
     finalizer = Finalizer(
@@ -87,9 +94,9 @@ async def build(config: Config, resources: Resources) -> Service:
         drained,
     )
     runner = Runner(
-        lane,
+        lanes,
         work,
-        Limits(config.worker.count, seconds(config.worker.block)),
+        Limits(config.worker.count, block),
         resources.clock,
         deadline=deadlines,
         late=work.late,
@@ -103,7 +110,7 @@ async def build(config: Config, resources: Resources) -> Service:
     drain_grace = seconds(config.worker.drain_grace)
     steering = WorkerService(lane, runner, lending, returning, resources.clock, drain_grace)
     metrics.TASKS_RUNNING.set_function(lambda: len(runner.running))
-    metrics.LAST_POLL_AGE.set_function(lambda: lane.last_poll_age)
+    metrics.LAST_POLL_AGE.set_function(lambda: lanes.last_poll_age)
     collect_seldom()
     reconcile_seconds = seconds(config.worker.heartbeat_ttl) / 2
     return Service(
@@ -112,10 +119,11 @@ async def build(config: Config, resources: Resources) -> Service:
             breakers,
             Connections(fetcher),
             task_handlers,
+            files,
             runner,
             Watchdog(runner.running, deadlines, seconds(config.worker.heartbeat_ttl), resources.clock),
             Periodic("cancel", POLL_SECONDS, CancelWatch(lane, runner, work.canceled), resources.clock),
-            Periodic("reconcile", reconcile_seconds, lambda: lane.reconcile(runner.held()), resources.clock),
+            Periodic("reconcile", reconcile_seconds, lambda: lanes.reconcile(runner.held()), resources.clock),
             finalizer,
             lending,
             Periodic("lending.tidy", SURPLUS_SECONDS, lending.tidy, resources.clock),

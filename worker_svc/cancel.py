@@ -7,6 +7,7 @@ from typing import Protocol
 
 from kernel.lanes.types import Claim, Failure
 from worker_svc.runner import Runner
+from worker_svc.slot import Slot
 
 POLL_SECONDS = 1.0
 """How often canceled jobs are looked for: a running task notices within two of these."""
@@ -30,10 +31,15 @@ class CancelWatch:
 
     async def __call__(self) -> None:
         """One look."""
-        jobs = {slot.claim.job_id for slot in self._runner.running}
+        jobs = {slot.claim.job_id for slot in self._runner.running if _can_be_canceled(slot)}
         if not jobs:
             return
         canceled = await self._source.canceled(jobs)
         for slot in tuple(self._runner.running):
-            if slot.claim.job_id in canceled:
+            if slot.claim.job_id in canceled and _can_be_canceled(slot):
                 slot.interrupt(self._verdict(slot.claim))
+
+
+def _can_be_canceled(slot: Slot) -> bool:
+    """A file job has no record that says so."""
+    return not slot.claim.queue

@@ -13,12 +13,15 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from prometheus_client import Histogram
+
 from fetchbox.errors.v1 import errors_pb2
+from kernel import keys
 from kernel.clock import Clock
 from kernel.errors import FetchboxError, failure_name
 from kernel.handlers import describe
+from kernel.lanes.lanes import Lanes
 from kernel.lanes.types import Claim, Failure, Outcome, Settled
-from kernel.lanes.worker import WorkerLane
 from kernel.telemetry import metrics
 from kernel.telemetry.logs import get_logger
 from worker_svc.faults import HANDLER_ERROR
@@ -60,7 +63,7 @@ class Runner:
 
     def __init__(
         self,
-        lane: WorkerLane,
+        lane: Lanes,
         perform: Callable[[Slot], Awaitable[Outcome]],
         limits: Limits,
         clock: Clock,
@@ -91,6 +94,7 @@ class Runner:
         self._feeder: asyncio.Task[None] | None = None
         self._warden: asyncio.Task[None] | None = None
         self._runaways: set[asyncio.Task[None]] = set()
+        self._seconds: dict[str, Histogram] = {}
 
     async def start(self) -> None:
         """Takes the lease, then begins to claim."""
@@ -191,8 +195,8 @@ class Runner:
             self._begin(claim)
 
     async def _slot_free(self) -> None:
-        """Waits until a claim is wanted. Tasks that were delivered beyond the free slots do not wait for long."""
-        if self._lane.surplus and not self._wanted.is_set():
+        """Waits until a claim is wanted. What was delivered beyond the free slots does not wait for long."""
+        while self._lane.surplus and not self._wanted.is_set():
             try:
                 await asyncio.wait_for(self._wanted.wait(), _SURPLUS_SECONDS)
             except TimeoutError:
@@ -233,11 +237,19 @@ class Runner:
         slot.timer.cancel()
         try:
             if outcome is not None:
+                self._observe(slot)
                 if slot.lines:
                     outcome.logs = (*outcome.logs, *slot.lines)
                 self._count(await self._lane.settle(slot.claim, outcome))
         finally:
             self._free(slot)
+
+    def _observe(self, slot: Slot) -> None:
+        queue = slot.claim.queue or (keys.TASKS if slot.claim.queued is None else keys.QUEUE)
+        histogram = self._seconds.get(queue)
+        if histogram is None:
+            histogram = self._seconds[queue] = metrics.JOB_SECONDS.labels(metrics.queue(queue))
+        histogram.observe(self._clock.monotonic() - slot.since)
 
     def _insist_later(self, slot: Slot) -> None:
         slot.timer.cancel()

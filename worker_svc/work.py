@@ -1,25 +1,31 @@
-"""What runs in a slot, by kind: a resource is fetched, a task of seed 004 goes to its handler."""
+"""What runs in a slot, by kind: a resource is fetched, a task of seed 004 goes to its handler, a file is stored."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable
 
+from fetchbox.jobs.jobs_pb2 import DownloadTask, QueuedTask
 from kernel.lanes.types import Claim, Failure, Outcome
 from worker_svc.fetching import TaskRunner
+from worker_svc.files import FileRunner
 from worker_svc.slot import Slot
 from worker_svc.task_runner import QueuedRunner
 
 
 class Work:
-    """Does claims of both kinds, and words how they end when they are stopped."""
+    """Does claims of all kinds, and words how they end when they are stopped."""
 
-    def __init__(self, fetches: TaskRunner, tasks: QueuedRunner) -> None:
+    def __init__(self, fetches: TaskRunner, tasks: QueuedRunner, files: FileRunner) -> None:
         self._fetches = fetches
         self._tasks = tasks
+        self._files = files
 
     def __call__(self, slot: Slot) -> Awaitable[Outcome]:
         """One attempt at the claim of a slot."""
-        return self._fetches(slot.claim) if slot.claim.queued is None else self._tasks(slot)
+        work = slot.claim.work
+        if isinstance(work, DownloadTask):
+            return self._fetches(slot.claim)
+        return self._tasks(slot) if isinstance(work, QueuedTask) else self._files(slot.claim)
 
     def late(self, claim: Claim, deadline: float) -> Failure:
         """The outcome of an attempt that was stopped after `deadline` seconds."""
@@ -29,5 +35,7 @@ class Work:
         """The outcome of an attempt whose job was canceled."""
         return self._kind(claim).canceled(claim)
 
-    def _kind(self, claim: Claim) -> TaskRunner | QueuedRunner:
-        return self._fetches if claim.queued is None else self._tasks
+    def _kind(self, claim: Claim) -> TaskRunner | QueuedRunner | FileRunner:
+        if isinstance(claim.work, DownloadTask):
+            return self._fetches
+        return self._tasks if isinstance(claim.work, QueuedTask) else self._files

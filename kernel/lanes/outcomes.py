@@ -10,10 +10,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from fetchbox.jobs.jobs_pb2 import DownloadTask, LogLevel
+from kernel import keys
 from kernel.lanes.entry import Entry
 from kernel.lanes.item import Item
 from kernel.lanes.link import is_error
 from kernel.lanes.publications import Flush, Publisher, Snapshot, completed_line, dead_letter, log_line, park
+from kernel.lanes.tally import Tally
 from kernel.lanes.task_outcomes import TaskOutcomes
 from kernel.lanes.types import Claim
 from kernel.ledger.record import error_json, error_of
@@ -23,6 +25,7 @@ from kernel.telemetry.logs import get_logger
 _log = get_logger(__name__)
 
 _INFO, _WARN, _ERROR = LogLevel.LOG_LEVEL_INFO, LogLevel.LOG_LEVEL_WARN, LogLevel.LOG_LEVEL_ERROR
+_FAILED = frozenset({"failed", "retrying"})
 _PRIVATE = frozenset({b"x", b"r"})
 """Verdicts that change nothing about a job that has a total."""
 
@@ -34,6 +37,7 @@ class Outcomes:
         self._publisher = publisher
         self._tasks = tasks
         self._consumer = consumer
+        self._of_resources, self._of_tasks = Tally(keys.TASKS), Tally(keys.QUEUE)
 
     def recorded(self, groups: Sequence[Sequence[Item]], replies: Sequence[Any]) -> Flush:
         """What the settlements of some jobs make known, of each job by the reply to its items."""
@@ -44,11 +48,19 @@ class Outcomes:
             except Exception as error:  # noqa: BLE001 - what one job's record holds must not cost the others their end
                 _log.exception("outcome_broken", error)
                 flush.told += [(item, "settled", False) for item in items]
-        for outcome, count in Counter([outcome for _, outcome, _ in flush.told]).items():
-            metrics.TASKS.labels(outcome=outcome).inc(count)
+        self._count(flush)
         for (kind, status), count in Counter(flush.jobs_ended).items():
             metrics.JOBS_ENDED.labels(job_type=metrics.job_type(kind), status=status).inc(count)
         return flush
+
+    def _count(self, flush: Flush) -> None:
+        told = [(item.claim.queued is not None, outcome) for item, outcome, _ in flush.told]
+        for (queued, outcome), count in Counter(told).items():
+            metrics.TASKS.labels(outcome=outcome).inc(count)
+            (self._of_tasks if queued else self._of_resources).ended(outcome, count)
+        for item, outcome, _ in flush.told:
+            if outcome in _FAILED and item.verdict.attempts > item.claim.attempt:  # a deferral is no failed attempt
+                (self._of_tasks if item.claim.queued is not None else self._of_resources).failed(item.code)
 
     def _tell_all(self, flush: Flush, items: Sequence[Item], reply: Any) -> None:
         if items[0].claim.queued is None:

@@ -33,19 +33,46 @@ class Reader:
         self._partition = {lane.encode(): place for lane, place in places.items()}
         self._consumer = consumer
         self._reading: asyncio.Task[list[Entry]] | None = None
+        self.until: asyncio.Future[None] | None = None
+        """Where there is one, nobody waits for a read beyond it; the read goes on."""
         self._pause = 0.1
         self.last_poll = clock.monotonic()
         """When a read last succeeded, by the monotonic clock."""
 
-    async def read(self, limit: int, block: float) -> list[Entry]:
-        """At least `limit / partitions` entries of each busy partition; waits up to `block` seconds for the first."""
+    async def read(self, limit: int, block: float, *, linger: bool = True) -> list[Entry]:
+        """At least `limit / partitions` entries of each busy partition; waits up to `block` seconds for the first.
+
+        Without `linger` it is not waited for at all: a later call gets what comes.
+        """
+        reading = self.begin(limit, block)
+        patience = block + BLOCK_MARGIN if linger else 0
+        if not reading.done():
+            waited_for: list[asyncio.Future[Any]] = [reading] if self.until is None else [reading, self.until]
+            await asyncio.wait(waited_for, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
+        return self.brought()
+
+    def begin(self, limit: int, block: float) -> asyncio.Task[list[Entry]]:
+        """Starts a read, where none goes on."""
         if self._reading is None:
             self._reading = asyncio.create_task(self._read(limit, block), name="lane-read")
-        done, _ = await asyncio.wait({self._reading}, timeout=block + BLOCK_MARGIN)
-        if not done:
+        return self._reading
+
+    @property
+    def going_on(self) -> bool:
+        """Whether there is a read whose entries nobody has got yet."""
+        return self._reading is not None
+
+    def brought(self) -> list[Entry]:
+        """The entries of a read that is done and that nobody has waited for."""
+        if self._reading is None or not self._reading.done():
             return []
         task, self._reading = self._reading, None
         return task.result()
+
+    @property
+    def waits(self) -> bool:
+        """Whether a read goes on and has brought nothing yet."""
+        return self._reading is not None and not self._reading.done()
 
     async def drop(self) -> None:
         """Gives up the read that is under way; what Redis has given to it is found by the reconciliation."""

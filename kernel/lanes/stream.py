@@ -102,7 +102,9 @@ class StreamLane:
         aside = _aside_for_slots(remote) if slots else ()
         self._reader = Reader(self._reading, clock, places, worker_id)
         self._takeover = Takeover(self._link, clock, config, places, worker_id, remote, aside)
-        self._solo = Solo(clock, seconds(config.worker.reap_interval))
+        self.solo = Solo(clock, seconds(config.worker.reap_interval))
+        self.neighbours: Callable[[], bool] = lambda: False
+        """Whether anything else runs in this process."""
         self._heartbeat: Heartbeat | None = None
         self._loop: asyncio.AbstractEventLoop
         self._next_reconcile = 0.0
@@ -160,45 +162,83 @@ class StreamLane:
 
     # Claims.
 
-    async def claim(self, limit: int, wait: float) -> list[Claim]:
-        """Up to `limit` tasks to run now; waits up to `wait` seconds for the first. Safe to cancel."""
-        until = self._clock.monotonic() + wait
+    async def claim(self, limit: int, wait: float, until: asyncio.Future[None] | None = None) -> list[Claim]:
+        """Up to `limit` tasks to run now; waits up to `wait` seconds for the first, or until `until` is done.
+
+        Safe to cancel.
+        """
+        ends = self._clock.monotonic() + wait
         async with self._claiming:
+            self._reader.until = until
             while True:
-                claims = await self._attempt(limit, max(0.0, until - self._clock.monotonic()))
-                if claims or self._clock.monotonic() >= until or self._stopping:
+                claims = await self._attempt(limit, max(0.0, ends - self._clock.monotonic()))
+                if claims or self._clock.monotonic() >= ends or self._stopping or (until and until.done()):
                     return claims
 
-    async def _attempt(self, limit: int, wait: float) -> list[Claim]:
+    async def poll(self, limit: int, block: float) -> list[Claim]:
+        """Up to `limit` tasks that are here by now; a read of `block` seconds goes on, for the next call."""
+        async with self._claiming:
+            self._reader.until = None
+            return await self._attempt(limit, block, linger=False)
+
+    def begin(self, limit: int, block: float) -> None:
+        """Starts a read for the next call, where that is all that there is to do."""
+        if self._alive and not self._kept and not self._claiming.locked():
+            self._reader.begin(limit, min(block, self._takeover.idle_for()))
+
+    @property
+    def quiet(self) -> bool:
+        """Whether a claim would bring nothing: a read goes on, and there is nothing else to look for."""
+        now = self._clock.monotonic()
+        return self._reader.waits and not self._kept and self._takeover.idle_for() > 0 and now < self._next_reconcile
+
+    async def _attempt(self, limit: int, wait: float, *, linger: bool = True) -> list[Claim]:
         if not self._alive:
             await self._clock.sleep(min(wait, 0.05))
             return []
         try:
             await self._reconcile_when_due()
-            if self._solo.wanted(self._takeover.suspects, busy=bool(self._held)):
+            if self.solo.wanted(self.suspects, busy=self.busy or self.neighbours()):
                 return await self._alone(wait)
             if not self._kept:
                 self._kept = await self._takeover.take(limit)
             if len(self._kept) < limit:
                 block = 0.0 if self._kept else min(wait, self._takeover.idle_for())
-                self._kept += await self._reader.read(limit - len(self._kept), block)
+                linger = linger and not (self._kept and self._reader.waits)
+                self._kept += await self._reader.read(limit - len(self._kept), block, linger=linger)
             return await self._started(limit)
         except PipeLost as lost:
             _log.warn("lane_claim_lost", error=str(lost))
             await self._clock.sleep(min(wait, 0.05))
             return []
 
+    @property
+    def suspects(self) -> int:
+        """Entries that wait to be run alone, as far as is known."""
+        return self._takeover.suspects
+
+    @property
+    def busy(self) -> bool:
+        """Whether a task of this lane runs."""
+        return bool(self._held)
+
     async def _alone(self, wait: float) -> list[Claim]:
         """One suspect, once nothing else runs here; until then, and while it runs, nothing."""
-        if self._held:
+        if self.busy or self.neighbours():
             await self._clock.sleep(min(wait, 0.02))
             return []
+        claims = await self.alone()
+        if claims is None:
+            self.solo.nothing()
+        return claims or []
+
+    async def alone(self) -> list[Claim] | None:
+        """One suspect, to be run with nothing else in this process; None where there is none. Raises `PipeLost`."""
         entry = await self._takeover.suspect()
         if entry is None:
-            self._solo.nothing()
-            return []
-        self._kept.append(entry)
-        return await self._started(len(self._kept))
+            return None
+        self._kept.insert(0, entry)
+        return await self._started(1)
 
     async def _started(self, limit: int) -> list[Claim]:
         if not self._kept:

@@ -15,11 +15,18 @@ class Tally:
     def __init__(self, queue: str) -> None:
         label = metrics.queue(queue)
         self.consumed = metrics.JOBS_CONSUMED.labels(label)
-        self.completed = metrics.JOBS_COMPLETED.labels(label)
-        self.retried = metrics.JOBS_RETRIED.labels(label)
-        self.dead = metrics.JOBS_DEAD.labels(label)
-        self.seconds = metrics.JOB_SECONDS.labels(label)
+        self._ended = {
+            "completed": metrics.JOBS_COMPLETED.labels(label),
+            "retrying": metrics.JOBS_RETRIED.labels(label),
+            "failed": metrics.JOBS_DEAD.labels(label),
+        }
         self._label = label
+
+    def ended(self, outcome: str, count: int = 1) -> None:
+        """Counts what was settled, by the outcome that its worker is told."""
+        counter = self._ended.get(outcome)
+        if counter is not None:
+            counter.inc(count)
 
     def failed(self, code: str) -> None:
         """Counts a failed attempt by the kind of its failure code."""

@@ -12,13 +12,13 @@ class WorkerLane(StreamLane):
 
     @property
     def surplus(self) -> int:
-        """How many entries wait here for the next claim, while other workers may be idle."""
-        return len(self._kept)
+        """How many entries wait here for the next claim, or may come for it, while other workers may be idle."""
+        return len(self._kept) + self._reader.going_on
 
     async def return_surplus(self) -> None:
         """Gives them back; that costs them neither an attempt nor a crash. Raises `UNAVAILABLE`."""
         async with self._claiming:
-            rest, self._kept = self._kept, []
+            rest, self._kept = self._kept + self._reader.brought(), []
             await self._return([(entry.partition, entry.id) for entry in rest])
 
     @property

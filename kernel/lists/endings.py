@@ -105,7 +105,7 @@ class Endings:
                 tally = self._tallies[taken.queue]
                 tally.consumed.inc()
                 tally.failed(_UNDECODABLE)
-                tally.dead.inc()
+                tally.ended("failed")
                 metrics.UNDECODABLE.labels(topic=metrics.queue(queue)).inc()
                 metrics.DEAD_LETTERS.labels(code=_UNDECODABLE).inc()
 
@@ -114,17 +114,17 @@ class Endings:
     def _settled(self, claim: Claim, verdict: Verdict, outcome: Outcome) -> Settled:
         tally = self._tallies[self._queues.index(claim.queue)]
         if isinstance(outcome, Success):
-            tally.completed.inc()
+            tally.ended("completed")
             return _TOLD["completed"]
         label = metrics.code(outcome.code)
         if outcome.counts:
             tally.failed(outcome.code)
             metrics.TASK_FAILURES.labels(code=label).inc()
         if verdict.kind == "r":
-            tally.retried.inc()
+            tally.ended("retrying")
             metrics.RETRIES.labels(code=label).inc()
             return _TOLD["retrying"]
-        tally.dead.inc()
+        tally.ended("failed")
         metrics.DEAD_LETTERS.labels(code=label).inc()
         _log.warn("job_dead", job_id=claim.job_id, queue=claim.queue, code=outcome.code)
         return _TOLD["failed"]

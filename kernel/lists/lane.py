@@ -219,12 +219,12 @@ class ListLane:
             await self._stir_within(wait)
         return self._claims(taken)
 
-    async def alone(self) -> list[Claim]:
-        """One suspect, to be run with nothing else in this process; none where there is none. Raises `PipeLost`."""
+    async def alone(self) -> list[Claim] | None:
+        """One suspect, to be run with nothing else in this process; None where there is none. Raises `PipeLost`."""
         epoch = self.epoch
         taken = await self._taking.suspect()
         if taken is None:
-            return []
+            return None
         return self._claims([taken]) if epoch == self.epoch else []
 
     async def _alone(self, wait: float) -> list[Claim]:
@@ -233,9 +233,9 @@ class ListLane:
             await self._clock.sleep(min(wait, 0.02))
             return []
         claims = await self.alone()
-        if not claims:
+        if claims is None:
             self.solo.nothing()
-        return claims
+        return claims or []
 
     async def _take(self, limit: int) -> list[Taken]:
         """Takes what there is; where that is all, the queues are waited at from now on."""

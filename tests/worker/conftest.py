@@ -35,7 +35,13 @@ TERMINAL = ("done", "partial", "error", "canceled")
 
 def quick(config: Config) -> Config:
     """The configuration with paces that suit a test."""
-    for name, ms in {"block": 100, "reap_interval": 200, "heartbeat_ttl": 3000, "drain_grace": 5000}.items():
+    for name, ms in {
+        "block": 100,
+        "reap_interval": 200,
+        "heartbeat_ttl": 3000,
+        "drain_grace": 5000,
+        "brpoplpush_timeout": 100,
+    }.items():
         getattr(config.worker, name).CopyFrom(Duration(seconds=ms // 1000, nanos=ms % 1000 * 1_000_000))
     config.worker.backoff.base.CopyFrom(Duration(nanos=20_000_000))
     config.worker.backoff.max.CopyFrom(Duration(nanos=50_000_000))
@@ -237,7 +243,7 @@ class Looks:
 
 async def unread(service: Service) -> None:
     """Waits until a claim that was under way when its slots were paused has ended: nothing more is read for them."""
-    lane = duty(service, "runner")._lane
+    lane = duty(service, "runner")._lane.stream
 
     async def met() -> bool:
         return not lane._claiming.locked() and (lane._reader._reading is None or lane._reader._reading.done())
