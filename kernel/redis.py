@@ -231,6 +231,11 @@ class RedisClients:
             )
         return problems
 
+    async def evicts(self) -> bool:
+        """Whether the server drops keys when its memory is full; False where it does not say."""
+        found = await self._settings(["maxmemory", "maxmemory-policy"]) or {}
+        return found.get("maxmemory", "0") != "0" and found.get("maxmemory-policy") != "noeviction"
+
     async def _settings(self, names: Sequence[str]) -> dict[str, str] | None:
         try:
             reply = await self.commands.execute_command("CONFIG GET", *names)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from fetchbox.config.v1.config_pb2 import Config
+from fetchbox.errors.v1.errors_pb2 import REASON_FAILED_PRECONDITION
 from kernel.clock import Clock, SystemClock
 from kernel.config import seconds
 from kernel.errors import FetchboxError
@@ -26,10 +27,16 @@ class Resources:
     async def open(cls, config: Config, clock: Clock | None = None) -> "Resources":
         """Connects to Redis, for as long as `redis.start_patience`; the object store is reached at its first use.
 
-        Raises `UNAVAILABLE` where Redis does not answer in time.
+        Raises `UNAVAILABLE` where Redis does not answer in time, `FAILED_PRECONDITION` where it may evict what was
+        accepted.
         """
         clock = clock or SystemClock()
         redis = await _patiently(config, clock)
+        try:
+            await _judge(redis)
+        except BaseException:
+            await redis.close()
+            raise
         return cls(redis, ObjectStore(config.object_store), clock)
 
     async def close(self) -> None:
@@ -51,3 +58,15 @@ async def _patiently(config: Config, clock: Clock) -> RedisClients:
                 log.warn("waiting_for_redis", addr=config.redis.addr, error=str(error))
             told = True
         await clock.sleep(_RETRY_PAUSE)
+
+
+async def _judge(redis: RedisClients) -> None:
+    """Says what of the server's configuration may lose work; one that evicts keys when memory is short is refused."""
+    for problem in await redis.durability_problems():
+        log.warn("redis_may_lose_work", error=problem)
+    if await redis.evicts():
+        raise FetchboxError(
+            REASON_FAILED_PRECONDITION,
+            f"Redis at {redis.address} has a `maxmemory` and evicts keys when it is reached, accepted work among them: "
+            "set `maxmemory-policy` to `noeviction`",
+        )

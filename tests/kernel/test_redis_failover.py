@@ -14,6 +14,7 @@ from kernel import scripts
 from kernel.config import defaults
 from kernel.errors import FetchboxError
 from kernel.redis import RedisClients
+from kernel.resources import Resources
 from kernel.watch.reading import StreamRead
 from tests.outages.rig import UnrulyRedis, until
 
@@ -126,3 +127,19 @@ async def test_a_disk_that_fails_is_an_outage_and_no_fault_of_the_command(
             await refused
     unruly.do('CONFIG SET save ""')
     await clients.probe()
+
+
+@pytest.mark.fault(47)
+async def test_a_server_that_would_evict_accepted_work_is_refused_at_the_start(
+    unruly: UnrulyRedis, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = defaults()
+    config.redis.addr = unruly.addr
+    unruly.do("CONFIG SET maxmemory-policy allkeys-lru")
+    await (await Resources.open(config)).close()
+    assert "redis_may_lose_work" in caplog.text, "without a limit nothing is evicted yet"
+    unruly.do("CONFIG SET maxmemory 100mb")
+    with pytest.raises(FetchboxError, match=r"FAILED_PRECONDITION.*noeviction"):
+        await Resources.open(config)
+    unruly.do("CONFIG SET maxmemory-policy noeviction")
+    await (await Resources.open(config)).close()
