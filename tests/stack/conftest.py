@@ -132,7 +132,15 @@ def model(model_server: ModelServer) -> ModelServer:
 
 
 @pytest.fixture(scope="session")
-def platform(tmp_path_factory: pytest.TempPathFactory, model_server: ModelServer) -> Iterator[LocalPlatform]:
+def incoming(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory that file jobs of the platform may read from."""
+    return tmp_path_factory.mktemp("incoming")
+
+
+@pytest.fixture(scope="session")
+def platform(
+    tmp_path_factory: pytest.TempPathFactory, model_server: ModelServer, incoming: Path
+) -> Iterator[LocalPlatform]:
     """A whole platform on free ports, with every role as a process.
 
     A model does its chat and embed; nobody does its plan, whose handlers are elsewhere; its code is not configured.
@@ -143,6 +151,7 @@ def platform(tmp_path_factory: pytest.TempPathFactory, model_server: ModelServer
         "FETCHBOX_TASKS_EMBED_ENDPOINT": model_server.url(),
         "FETCHBOX_TASKS_EMBED_MODEL": "parrot",
         "FETCHBOX_TASKS_PLAN_HANDLER": "remote",
+        "FETCHBOX_WORKER_FILE_ROOTS": str(incoming),
     }
     with LocalPlatform(tmp_path_factory.mktemp("platform"), any_ports=True, environ=environ) as running:
         yield running

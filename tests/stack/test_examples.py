@@ -5,10 +5,13 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import redis
 
 from cli.local import LocalPlatform
 from cli.sample_site import SampleSite
@@ -39,8 +42,8 @@ def execute(line: CommandLine, *argv: str | Path, cwd: Path | None = None) -> "s
 def manifest(tmp_path: Path, web: SampleSite) -> Path:
     """A manifest like examples/manifest.json, with resources on loopback."""
     document = json.loads((EXAMPLES / "manifest.json").read_text())
-    for resource, path in zip(document["resources"], ("/images/1.png", "/flaky.txt"), strict=True):
-        resource["url"] = web.url(path)
+    for resource, target in zip(document["resources"], ("/images/1.png", "/flaky.txt"), strict=True):
+        resource["url"] = web.url(target)
     path = tmp_path / "manifest.json"
     path.write_text(json.dumps(document))
     return path
@@ -87,6 +90,50 @@ def test_the_direct_producer_in_node(connected: CommandLine, web: SampleSite, tm
     run = execute(connected, "node", project / "producer.mjs", web.url("/photo.jpg"))
     assert run.returncode == 0, run
     _is_done(connected, run.stdout)
+
+
+_FILE_PRODUCERS = {
+    "bash": ("bash", EXAMPLES / "files/producer.sh"),
+    "python": (sys.executable, EXAMPLES / "files/producer.py"),
+    "node": ("node", EXAMPLES / "files/producer.mjs"),
+}
+
+
+@pytest.mark.req("R002-job.01", "R002-fetch.01")
+@pytest.mark.parametrize("language", _FILE_PRODUCERS)
+def test_the_producers_of_files(connected: CommandLine, incoming: Path, language: str) -> None:
+    """By plain LPUSH, from another directory, with names that need care; each file ends in the store."""
+    if shutil.which(str(_FILE_PRODUCERS[language][0])) is None:
+        pytest.skip(f"there is no {language} here")
+    folder = incoming / language
+    (folder / "sub").mkdir(parents=True)
+    names = ['odd "\\ na\tme\n', "Ж ü", "sub/plain.csv"]
+    for name in names:
+        (folder / name).write_text(name)
+    argv = _FILE_PRODUCERS[language]
+    runs = [
+        execute(connected, *argv, *names[:2], cwd=folder),
+        execute(connected, *argv, "--high", names[2], cwd=folder),
+    ]
+    printed = [line for run in runs for line in run.stdout.split()]
+    assert len(printed) == len(names), runs
+    host, _, port = connected.environment["REDIS_ADDR"].rpartition(":")
+    with redis.Redis(host=host, port=int(port)) as server:
+        done = _completed(server, set(printed))
+    assert [done[job]["filepath"] for job in printed] == [str(folder / name) for name in names]
+    assert [done[job]["priority"] for job in printed] == ["low", "low", "high"]
+
+
+def _completed(server: "redis.Redis", wanted: set[str]) -> dict[str, dict[str, Any]]:
+    """These jobs, once all of them are on the completed list."""
+    deadline = time.monotonic() + 60
+    while True:
+        entries: Any = server.lrange("jobqueue:completed", 0, -1)
+        found = {job["id"]: job for job in map(json.loads, entries) if job["id"] in wanted}
+        if found.keys() == wanted:
+            return found
+        assert time.monotonic() < deadline, (found, server.lrange("jobqueue:dead_letter", 0, -1))
+        time.sleep(0.02)
 
 
 def _is_done(line: CommandLine, printed: str) -> None:

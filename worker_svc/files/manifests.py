@@ -27,7 +27,7 @@ from kernel.lists.job import FileJob
 from kernel.telemetry import tracing
 from kernel.telemetry.logs import get_logger
 from worker_svc.files.failure import FileFailure, failure
-from worker_svc.files.opening import OpenFile, same_by_name
+from worker_svc.files.opening import OpenFile
 from worker_svc.files.roots import Roots
 from worker_svc.files.threads import Threads
 
@@ -104,7 +104,6 @@ class Manifests:
                 raise failure(codes.FAILURE_CODE_VALIDATION_MANIFEST, told)
             document = file.whole()
             file.same_as_opened()
-            same_by_name(file.place, file.facts)
             return document
         finally:
             file.close()
