@@ -73,7 +73,7 @@ class Intake:
                 put = await self._put(batch)
                 enqueued += put.done.count(Reached.PUT)
                 for one in batch[len(put.done) :]:
-                    self._settling.again(one.file, put.wait or _FULL_PAUSE)
+                    self._settling.again(one.file.path, put.wait or _FULL_PAUSE)
         return enqueued
 
     async def _unmarked(self, files: Sequence[Found]) -> list[_Fresh]:

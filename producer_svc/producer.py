@@ -26,7 +26,7 @@ from producer_svc.intake import Intake
 from producer_svc.reports import Outcome, Reports
 from producer_svc.settling import Settling
 from producer_svc.walk import Walk
-from producer_svc.watcher import Watcher
+from producer_svc.watcher import OVERLAP, Watcher
 
 _log = get_logger("producer")
 _FIRST_RETRY: Final = 1.0
@@ -132,16 +132,16 @@ class Producer(Loop):
             return
         looked = await asyncio.to_thread(self._directory.looks, [path for path, _ in due])
         ready: list[Found] = []
-        for (_, before), seen in zip(due, looked, strict=True):
+        for (path, before), seen in zip(due, looked, strict=True):
             if isinstance(seen, str):
-                ready += await self._new_directory(seen)
+                ready += await self._new_directory(path, seen)
             elif seen is None:
                 self._reports.count(Outcome.GONE)
             elif self._settling.settled_again(before, seen):
                 ready.append(seen)
         await self._intake.settled(ready)
 
-    async def _new_directory(self, start: str) -> list[Found]:
+    async def _new_directory(self, path: str, start: str) -> list[Found]:
         """The settled files of a directory that has come; a large one is left to a scan."""
         try:
             walk = await asyncio.to_thread(self._directory.walk, start)
@@ -149,7 +149,9 @@ class Producer(Loop):
             return []  # it is gone again, or a scan will tell of it
         try:
             files = await asyncio.to_thread(walk.chunk, LOOK)
-            self._watcher.add(walk.directories)
+            if self._watcher.add(walk.directories):
+                # What comes before the watch has begun is seen by a second walk.
+                self._settling.again(path, self._settling.settle + 2 * OVERLAP)
             if not walk.done:
                 self._settling.overflowed = True
         finally:

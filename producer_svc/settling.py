@@ -54,9 +54,9 @@ class Settling:
         self._hold(path, self.settle, None)
         self.hinted.set()
 
-    def again(self, file: Found, wait: float) -> None:
-        """A file could not be taken yet, for want of room elsewhere."""
-        self._hold(file.path, wait, file)
+    def again(self, path: str, wait: float) -> None:
+        """A file or directory is to be looked at once more in so many seconds."""
+        self._hold(path, wait, None)
 
     def due(self, most: int) -> list[tuple[str, Found | None]]:
         """Paths whose wait is over, with what was known of them; they wait no longer."""

@@ -178,7 +178,7 @@ def tell_irregular(root: str, path: str, is_link: bool, inode: int, reports: Rep
     """What is neither file nor directory. A link to what is below the root needs no word: that is taken by its name."""
     if not is_link:
         reports.problem(Outcome.SPECIAL, path, inode)
-    elif not Path(path).exists() or not os.path.realpath(path).startswith(os.path.realpath(root).rstrip("/") + "/"):
+    elif not Path(path).exists() or not Path(path).resolve().is_relative_to(Path(root).resolve()):
         reports.problem(Outcome.LINK, path, inode)
 
 

@@ -15,14 +15,17 @@ from typing import Final
 from watchfiles import Change, awatch
 
 from kernel.service import Loop
+from kernel.tasks import ended
 from kernel.telemetry.logs import get_logger
 from producer_svc.walk import WATCHABLE, Directory
 
 _log = get_logger("producer")
 _DEBOUNCE_MS: Final = 100
 _STEP_MS: Final = 20
-_RESTART_PAUSE: Final = 1.0
-"""Seconds after which a new set of directories is watched, and between tries where that failed."""
+OVERLAP: Final = 1.0
+"""Seconds for which a new watch runs beside the one that it replaces, so that nothing falls between them."""
+
+_RETRY_PAUSE: Final = 5.0
 
 
 class Watcher(Loop):
@@ -32,37 +35,52 @@ class Watcher(Loop):
         super().__init__("producer-watcher")
         self._changed = changed
         self._directories: frozenset[Directory] = frozenset()
-        self._stop = asyncio.Event()
-        """Ends the present watch."""
+        self._news = asyncio.Event()
+        """There are other directories than those that are watched, or none are watched any more."""
         self._problem = ""
 
-    def add(self, directories: Iterable[Directory]) -> None:
-        """Watches these, too, as long as there is room."""
+    def add(self, directories: Iterable[Directory]) -> bool:
+        """Watches these, too, as long as there is room; whether one of them is new."""
         more = [one for one in directories if one not in self._directories]
         room = max(0, WATCHABLE - len(self._directories))
-        self._watch(self._directories | frozenset(more[:room]))
+        return self._watch(self._directories | frozenset(more[:room]))
 
     def keep(self, directories: Iterable[Directory]) -> None:
         """Watches these and no others."""
         self._watch(frozenset(directories))
 
-    def _watch(self, directories: frozenset[Directory]) -> None:
-        if directories != self._directories:
-            self._directories = directories
-            self._stop.set()
+    def _watch(self, directories: frozenset[Directory]) -> bool:
+        if directories == self._directories:
+            return False
+        self._directories = directories
+        self._news.set()
+        return True
 
     async def run(self) -> None:
         """Watches what there is, and begins anew whenever that changes."""
-        while True:
-            self._stop = asyncio.Event()
-            try:
-                await self._until_stopped()
-            except Exception as error:  # noqa: BLE001 - a watch that cannot be had is told of; scans go on without it
-                self._failed(error)
-            await asyncio.sleep(_RESTART_PAUSE)
+        watch: asyncio.Task[None] | None = None
+        following: asyncio.Task[None] | None = None
+        try:
+            while True:
+                await self._news.wait()
+                self._news.clear()
+                following = asyncio.create_task(self._watching(), name=self.name)
+                await asyncio.sleep(OVERLAP)
+                await ended(watch)
+                watch = following
+        finally:
+            for task in (watch, following):
+                await ended(task)
 
-    async def _until_stopped(self) -> None:
-        paths = await asyncio.to_thread(_present, self._directories)
+    async def _watching(self) -> None:
+        try:
+            await self._tell(await asyncio.to_thread(_present, self._directories))
+        except Exception as error:  # noqa: BLE001 - a watch that cannot be had is told of; scans go on without it
+            self._failed(error)
+            await asyncio.sleep(_RETRY_PAUSE)
+            self._news.set()
+
+    async def _tell(self, paths: list[str]) -> None:
         if not paths:
             return
         changes = awatch(
@@ -70,7 +88,6 @@ class Watcher(Loop):
             watch_filter=None,
             debounce=_DEBOUNCE_MS,
             step=_STEP_MS,
-            stop_event=self._stop,
             recursive=False,
             ignore_permission_denied=True,
         )

@@ -61,7 +61,7 @@ class Box:
 
     async def paths(self) -> list[str]:
         """The files of the jobs, below the directory, sorted."""
-        return sorted(os.path.relpath(job["filepath"], self.folder) for job in await self.jobs())
+        return sorted(job["filepath"].removeprefix(f"{self.folder}/") for job in await self.jobs())
 
     async def enqueued(self, *names: str) -> None:
         """Waits until these and no others are on the queues, each once."""
