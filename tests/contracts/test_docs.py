@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from buf.validate import validate_pb2
+from cli.serve import Role
 from fetchbox.config.v1.config_pb2 import Config
 from fetchbox.jobs.jobs_pb2 import DownloadTask
 from fetchbox.worker.v1.worker_service_pb2 import TaskEvent
@@ -120,6 +121,44 @@ def test_the_configurations_of_the_operations_page_are_valid(tmp_path: Path) -> 
 def test_the_configuration_of_the_first_page_makes_chat_possible(tmp_path: Path) -> None:
     config = _loaded(tmp_path, _block((ROOT / "README.md").read_text(), "toml"))
     assert config.tasks.chat.handler == "openai"
+
+
+@pytest.mark.req("R002-fetch.06")
+def test_the_first_page_says_what_priority_costs_and_how_to_pick_up_files(tmp_path: Path) -> None:
+    page = " ".join((ROOT / "README.md").read_text().split())
+    assert "That is what priority costs:** a file of lower priority gets a small added latency" in page
+    config = _loaded(tmp_path, _blocks((ROOT / "README.md").read_text(), "toml")[1])
+    assert config.producer.scan_dir == "/data/incoming"
+    assert list(config.producer.high_priority_exts) == [".csv"]
+    share = re.search(r"`worker\.(\w+) = ([0-9.]+)`", page)
+    assert share is not None
+    assert _loaded(tmp_path, f"[worker]\n{share[1]} = {share[2]}\n").worker.low_priority_share == 0.2
+
+
+def test_every_role_is_on_the_pages() -> None:
+    roles = {role.value for role in Role} - {"all"}
+    named = re.search(r"--role=([a-z|]+)", (ROOT / "README.md").read_text())
+    assert named is not None
+    assert set(named[1].split("|")) == roles
+    section = (ROOT / "docs/operations.md").read_text().split("## Roles")[1].split("\n## ")[0]
+    assert set(re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)) == roles
+
+
+def test_operations_says_what_to_do_about_file_jobs() -> None:
+    section = (ROOT / "docs/operations.md").read_text().split("## What to do when")[1].split("\n## ")[0]
+    for word in (
+        "file_workers",
+        "VALIDATION_FILE_MISSING",
+        "VALIDATION_FILE_OUTSIDE",
+        "AUTH_FILE_UNREADABLE",
+        "fetchbox files",
+    ):
+        assert word in section, word
+
+
+def test_the_api_names_every_outcome_of_a_replay_of_file_jobs() -> None:
+    for outcome in ("replayed", "not_found", "undecodable", "too_many_replays", "no_queue"):
+        assert f"| `{outcome}` |" in API, outcome
 
 
 def test_what_the_example_configuration_leaves_to_you_is_valid(tmp_path: Path) -> None:
