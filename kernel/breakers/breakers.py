@@ -67,7 +67,7 @@ class Breakers:
         self._reports = Reports(self._book, clock, self._told)
         self._probes = Probes(self._book, clock, probe_seconds)
         self._turn: bytes | None = None
-        self._again_at = self._stale_at = float("-inf")
+        self._look_began = self._again_at = self._stale_at = float("-inf")
         self._looking: asyncio.Task[None] | None = None
         self._silent = False
 
@@ -99,9 +99,11 @@ class Breakers:
         admission = self.known(name)
         if admission is not None:
             return admission
-        if self._looking is not None and not self._looking.done():
-            await asyncio.wait({self._looking}, timeout=_PATIENCE_SECONDS)
         now = self._clock.monotonic()
+        patience = self._look_began + _PATIENCE_SECONDS - now
+        if self._looking is not None and not self._looking.done() and patience > 0:
+            await asyncio.wait({self._looking}, timeout=patience)
+            now = self._clock.monotonic()
         if now >= self._stale_at:  # no answer: the next ones do not wait for it
             self._stale_at = now + self._fresh
         return self._memory.known(name, now) or await self._ask(name)
@@ -162,6 +164,8 @@ class Breakers:
         except (FetchboxError, TimeoutError) as error:
             self._reports.verdict(name, token, "free")
             self._tell_once(error)
+            self._memory.close(name)
+            self._turn = b""  # so that the list is read again when there is one
             return self._memory.admission(name)
         if standing.value:
             self._probes.begin(name, token)
@@ -192,21 +196,24 @@ class Breakers:
 
     def _look_soon(self) -> None:
         if self._looking is None or self._looking.done():
+            self._look_began = self._clock.monotonic()
             self._looking = asyncio.create_task(self._look(), name="breakers.look")
 
     async def _look(self) -> None:
         """Reads which breakers are not closed, if that has changed. Without an answer the old list stands."""
-        began = self._clock.monotonic()
+        asked = self._look_began
         try:
             turn = await self._book.turn()
-            if turn != self._turn:
-                waits = await self._book.shut()
-                self._memory.learn(waits, self._clock.monotonic())
-                self._turn = turn
+            if turn is None:  # none has ever opened there, or all data is lost
+                self._memory.learn({}, self._clock.monotonic())
+            elif turn != self._turn:
+                self._memory.learn(await self._book.shut(), self._clock.monotonic())
+            self._turn = turn
             self._silent = False
         except FetchboxError as error:
             self._tell_once(error)
-        self._again_at, self._stale_at = began + self._pause, began + self._fresh
+            asked = self._clock.monotonic()
+        self._again_at, self._stale_at = asked + self._pause, asked + self._fresh
 
     def _tell_once(self, error: Exception) -> None:
         if not self._silent:
