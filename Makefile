@@ -75,6 +75,7 @@ bench: setup ## Runs the benchmarks beside their peers (BullMQ needs node, those
 	python -m benchmarks.worker
 	python -m benchmarks.tasks
 	python -m benchmarks.lists
+	python -m benchmarks.recovery
 	python -m benchmarks.fetch
 	python -m benchmarks.gateway
 	python -m benchmarks.sse
