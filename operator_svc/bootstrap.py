@@ -22,7 +22,7 @@ from kernel.log.topics import Received, Topics, provision
 from kernel.resources import Resources
 from kernel.service import Duty, Periodic, Service
 from kernel.watch import EventSource, Feed, JobWatches
-from operator_svc import jobs, queues, streams, tail
+from operator_svc import circuits, jobs, queues, streams, tail
 from operator_svc.consumer import Consumer
 from operator_svc.dead_letters import DeadLetterOffice
 from operator_svc.expirer import Expirer
@@ -104,7 +104,7 @@ def _service(
         announcer=announcer,
         watches=JobWatches(ledger, events, jobs.snapshot_json),
         logs=JobLogs(ledger, topics.logs, lines),
-        health=_health(config, resources, backlogs, views),
+        health=_health(config, resources, backlogs, views, breakers),
         backlogs=backlogs,
         office=DeadLetterOffice(letters),
         replays=Replays(letters, ledger, topics, announcer, config.operator.max_replays),
@@ -115,7 +115,7 @@ def _service(
     )
 
 
-def _health(config: Config, resources: Resources, backlogs: Backlogs, views: ListViews) -> Health:
+def _health(config: Config, resources: Resources, backlogs: Backlogs, views: ListViews, breakers: Breakers) -> Health:
     async def api() -> list[str]:
         return []
 
@@ -134,6 +134,7 @@ def _health(config: Config, resources: Resources, backlogs: Backlogs, views: Lis
         Check("storage", storage),
         Check("queues", lambda: queues.problems(views), critical=False),
         Check("file_workers", lambda: queues.idle(views), critical=False),
+        Check("breakers", lambda: circuits.problems(breakers), critical=False),
         Check("proxy_pools", ProxyPools(config.proxies, resources.clock).problems, critical=False),
     )
     return Health(checks, resources.clock)

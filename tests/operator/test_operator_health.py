@@ -24,7 +24,7 @@ from kernel.resources import Resources
 from operator_svc.bootstrap import build
 from operator_svc.health import Check, Health
 
-PARTS = ["api", "ledger", "streams", "storage", "queues", "file_workers", "proxy_pools"]
+PARTS = ["api", "ledger", "streams", "storage", "queues", "file_workers", "breakers", "proxy_pools"]
 
 
 @pytest.fixture(scope="module")
