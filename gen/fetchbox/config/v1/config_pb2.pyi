@@ -466,7 +466,9 @@ class Worker(_message.Message):
     that the higher one always goes first. Default 0.0.
     """
     file_key_prefix: _builtins.str
-    """What the object keys of stored files begin with; the path below its root follows. Default `files/`."""
+    """What the object keys of stored files begin with; the path below the root follows, or the whole path where there are
+    several roots. Default `files/`.
+    """
     ingest: _builtins.str
     """Where the ingest service is, for files that are manifests. Default `127.0.0.1:50051`."""
     ingest_token: _builtins.str
