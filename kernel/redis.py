@@ -55,10 +55,10 @@ _PROBE_LIFE_MS = 60_000
 
 _READS = frozenset(
     {
-        "CONFIG GET", "EXISTS", "GET", "GETBIT", "HEXISTS", "HGET", "HGETALL", "HKEYS", "HLEN", "HMGET", "INFO", "LLEN",
-        "LRANGE", "MEMORY USAGE", "PING", "PTTL", "TIME", "TTL", "XINFO CONSUMERS", "XINFO GROUPS", "XINFO STREAM",
-        "XLEN", "XPENDING", "XRANGE", "XREVRANGE", "ZCARD", "ZCOUNT", "ZRANGE", "ZRANGEBYSCORE", "ZREVRANGE",
-        "ZREVRANGEBYSCORE", "ZSCORE",
+        "CONFIG GET", "EXISTS", "GET", "GETBIT", "HEXISTS", "HGET", "HGETALL", "HKEYS", "HLEN", "HMGET", "INFO",
+        "LINDEX", "LLEN", "LRANGE", "MEMORY USAGE", "PING", "PTTL", "TIME", "TTL", "XINFO CONSUMERS", "XINFO GROUPS",
+        "XINFO STREAM", "XLEN", "XPENDING", "XRANGE", "XREVRANGE", "ZCARD", "ZCOUNT", "ZRANGE", "ZRANGEBYSCORE",
+        "ZREVRANGE", "ZREVRANGEBYSCORE", "ZSCORE",
     }
 )  # fmt: skip
 """Commands that change nothing, so that a lost reply may be asked for again."""
