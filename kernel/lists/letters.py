@@ -13,7 +13,7 @@ import os
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import Any, Final, NamedTuple
 
@@ -21,7 +21,7 @@ from fetchbox.config.v1 import config_pb2
 from fetchbox.errors.v1 import errors_pb2 as codes
 from kernel import keys
 from kernel.errors import failure_name
-from kernel.lists.job import FileJob, JobError, read, with_members, without_members
+from kernel.lists.job import FileJob, JobError, read, time_text, with_members, without_members
 from kernel.lists.names import ListNames
 from kernel.redis import Arg, RedisClients, is_other_kind
 from kernel.scripts import FILE_PURGE, FILE_REPLAY, Script
@@ -38,6 +38,7 @@ _CRASH_LOOP: Final = failure_name(codes.FAILURE_CODE_SYSTEM_CRASH_LOOP)
 _UNDECODABLE: Final = failure_name(codes.FAILURE_CODE_VALIDATION_UNDECODABLE)
 _LONGEST_CODE: Final = 64
 _LONGEST_MESSAGE: Final = 1000
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _LATEST_MS: Final = 253_402_300_800_000
 """The year 10,000, which no date can name."""
 _MOVED: Final = "m"
@@ -73,7 +74,8 @@ class FileLetter:
     def again(self) -> bytes:
         """The job as it goes back: all its retries before it, one replay more, its last failure as its history."""
         job, code, message, failed_at_ms = self.told
-        last = {"code": code, "message": message, "failed_at": failed_at_ms}
+        at = time_text(failed_at_ms * 1_000_000) if failed_at_ms else ""
+        last = {"code": code, "message": message, "failed_at": at}
         plain = without_members(self.payload, "failure", "failed_at")
         return with_members(plain, retries=0, replays=(job.replays if job else 0) + 1, last_failure=last)
 
@@ -216,5 +218,5 @@ def _failed_at_ms(value: object) -> int:
             moment = datetime.fromisoformat(value)
         except ValueError:
             return 0
-        value = int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+        value = ((moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - _EPOCH) // timedelta(milliseconds=1)
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _LATEST_MS else 0

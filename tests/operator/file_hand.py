@@ -6,7 +6,7 @@ from hashlib import sha1
 
 from fetchbox.config.v1.config_pb2 import Config
 from kernel import keys
-from kernel.lists.job import FileJob, with_members
+from kernel.lists.job import FileJob, time_text, with_members
 from kernel.lists.names import ListNames
 from kernel.redis import RedisClients
 
@@ -14,6 +14,11 @@ from kernel.redis import RedisClients
 def digest(entry: bytes) -> str:
     """The name of a dead letter."""
     return sha1(entry).hexdigest()
+
+
+def failed_at(number: int) -> str:
+    """When the job of this number failed, in the seed's notation."""
+    return time_text((1_700_000_000_000 + number) * 1_000_000)
 
 
 @dataclass
@@ -40,7 +45,7 @@ class FileHand:
 
     async def dead(self, number: int = 1, code: str = "STORAGE_UNAVAILABLE", message: str = "no", **members) -> bytes:
         """A dead letter as a worker leaves it; its bytes."""
-        failed = {"failure": {"code": code, "message": message}, "failed_at": 1_700_000_000_000 + number}
+        failed = {"failure": {"code": code, "message": message}, "failed_at": failed_at(number)}
         entry = self.job(number, **{"retries": 3, **failed, **members})
         await self.push(self.names.dead_letters, entry)
         return entry

@@ -5,7 +5,7 @@ import json
 import random
 
 import pytest
-from file_hand import digest
+from file_hand import digest, failed_at
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -168,7 +168,9 @@ async def test_pages_are_stable_while_the_list_grows(operator, files):
 async def test_no_letter_that_stays_is_missed_whatever_happens_between_pages(operator, files, data):
     """Others fail, replay, purge, and retention trims, between any two pages."""
     await files.clients.commands.flushdb()
-    made = [await files.dead(n % 7, failed_at=n // 2) for n in range(data.draw(st.integers(0, 14), "letters"))]
+    made = [
+        await files.dead(n % 7, failed_at=failed_at(n // 2)) for n in range(data.draw(st.integers(0, 14), "letters"))
+    ]
     found, token, number = [], "", 100
     while True:
         answer = await page(operator, page_size=3, page_token=token)
@@ -200,7 +202,7 @@ async def test_a_replay_puts_the_job_back_with_a_new_count_and_its_history(opera
         "retries": 0,
         "replays": 1,
         "odd": {"n": 847458834325543643, "list": []},
-        "last_failure": failed | {"failed_at": 1_700_000_000_001},
+        "last_failure": failed | {"failed_at": failed_at(1)},
     }
     assert await files.letters() == [other]
 
@@ -213,9 +215,9 @@ async def test_history_is_of_the_last_failure_and_the_cap_holds_unless_forced(op
         assert (job["replays"], "failure" in job, "failed_at" in job) == (number, False, False)
         await files.clients.commands.delete(files.names.default)
         failure = {"code": f"HANDLER_HTTP_50{number}", "message": "no"}
-        entry = json.dumps(job | {"retries": 3, "failure": failure, "failed_at": number}).encode()
+        entry = json.dumps(job | {"retries": 3, "failure": failure, "failed_at": failed_at(number)}).encode()
         await files.push(files.names.dead_letters, entry)
-    assert job["last_failure"] == {"code": "HANDLER_HTTP_502", "message": "no", "failed_at": 2}
+    assert job["last_failure"] == {"code": "HANDLER_HTTP_502", "message": "no", "failed_at": failed_at(2)}
     assert await replayed(operator, entry) == [("too_many_replays", 3)]
     assert await files.letters() == [entry]
     assert await replayed(operator, entry, force=True) == [("replayed", 4)]

@@ -31,7 +31,7 @@ def letter(number: int, code: str = "STORAGE_UNAVAILABLE", **members: object) ->
     """A dead letter whose file lies where no worker may read."""
     job = FileJob(f"f{number}", f"/nowhere/{number}.csv", 7, "low", origin_queue=NAMES.default).encode()
     failure = {"code": code, "message": f"Authorization: Bearer s3cr3t-{number}"}
-    return with_members(job, **{"retries": 3, "failure": failure, "failed_at": 1_700_000_000_000, **members})
+    return with_members(job, **{"retries": 3, "failure": failure, "failed_at": "2023-11-14T22:13:20Z", **members})
 
 
 @pytest.fixture
