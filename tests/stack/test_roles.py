@@ -211,8 +211,7 @@ def test_up_runs_a_producer_where_a_directory_is_named(cli: CommandLine) -> None
         where = json.loads(_document(process))
         assert where["files from"] == "in"
         client = redis.Redis.from_url(f"redis://{where['Redis']}")
-        lists = ListNames(defaults().worker).all
-        until(lambda: any(client.llen(name) for name in lists))
+        until(lambda: client.llen(ListNames(defaults().worker).completed) == 1)
         client.close()
         pid = int((cli.directory / ".fetchbox" / "ready" / "producer").read_text())
         os.kill(pid, signal.SIGKILL)
