@@ -44,6 +44,10 @@ lint: setup ## Lint, format and types, of protos and Python
 	mypy
 	python tools/check_spans.py $(wildcard worker_svc producer_svc)
 
+.PHONY: metrics-check
+metrics-check: setup ## What a working platform shows at /metrics, and the alerts, before promtool
+	FETCHBOX_REQUIRE_PROMTOOL=1 pytest tests/telemetry/test_told_metrics.py
+
 .PHONY: gen
 gen: setup ## Generates the stubs in gen/ from proto/, offline
 	tools/generate.sh .
@@ -82,4 +86,4 @@ bench: setup ## Runs the benchmarks beside their peers (BullMQ needs node, those
 
 .PHONY: clean
 clean: ## Removes what was installed and what was run
-	rm -rf .venv .uv .fetchbox .mypy_cache .ruff_cache .pytest_cache .hypothesis benchmarks/peers/*/.venv
+	rm -rf .venv .uv .cache .fetchbox .mypy_cache .ruff_cache .pytest_cache .hypothesis benchmarks/peers/*/.venv

@@ -8,8 +8,10 @@ from collections.abc import Callable, Sequence
 
 from fetchbox.jobs.jobs_pb2 import JobLog
 from ingest_svc.job import Job
+from kernel import keys
 from kernel.ledger import Ledger, job_status
 from kernel.log.topics import Topics
+from kernel.telemetry import metrics
 
 Reached = Callable[[str], None]
 """Called with the name of each step that is done; tests kill the process there."""
@@ -37,6 +39,8 @@ class Publication:
         await self._tell(job, warnings)
         self._reached("told")
         published = await self._ledger.publish(job.job_id, tasks, job.traceparent)
+        if published:
+            metrics.JOBS_PRODUCED.labels(keys.TASKS).inc(len(tasks))
         self._reached("published")
         return published
 

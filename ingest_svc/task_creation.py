@@ -70,6 +70,7 @@ class TaskCreator:
         self._reached("queued")
         hold.kept = True
         metrics.JOBS_ACCEPTED.labels(job_type=new.task).inc()
+        metrics.JOBS_PRODUCED.labels(keys.QUEUE).inc()
         return _answer(new, created_ms)
 
     async def _others(self, new: NewTask, job_id: str, caller: Caller) -> Job:

@@ -1,5 +1,6 @@
 """Finishes what creations of task jobs left in the outbox."""
 
+from kernel import keys
 from kernel.ledger.task_queue import TaskQueue
 from kernel.telemetry import metrics
 from kernel.telemetry.logs import get_logger
@@ -19,4 +20,5 @@ class TaskSweep:
         swept = await self._queue.sweep(self._lease_ms)
         if swept.published or swept.dropped:
             metrics.OUTBOX_FINISHED.inc(swept.published)
+            metrics.JOBS_PRODUCED.labels(keys.QUEUE).inc(swept.published)
             log.info("creations_finished", count=swept.published, dropped=swept.dropped)

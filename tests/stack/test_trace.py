@@ -1,4 +1,4 @@
-"""One trace from the request over REST to the fetched resource: gateway, ingest, stream, worker."""
+"""One trace from the request over REST to the stored object: gateway, ingest, stream, worker, object store."""
 
 import json
 
@@ -20,7 +20,7 @@ from worker_svc import bootstrap as worker
 TRACE, CALLER = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 
 
-@pytest.mark.req("R000-2.17")
+@pytest.mark.req("R000-2.17", "R002-tracing.01", "R002-tracing.02", "R002-tracing.04")
 async def test_a_trace_goes_from_rest_to_the_worker(loopback: Config, resources: Resources, site: SampleSite) -> None:
     loopback.observability.tracing.enabled = True
     spans = InMemorySpanExporter()
@@ -51,13 +51,20 @@ async def test_a_trace_goes_from_rest_to_the_worker(loopback: Config, resources:
             record = await ledger.get(job_id)
             return record is not None and record.status == "done"
 
-        await eventually(done, 10)
+        await eventually(done, 30)
     finally:
         await service.stop()
         await tracing.shutdown()
 
-    found = {span.name: span for span in spans.get_finished_spans()}
-    rest, rpc, task = found["POST /jobs"], found["/fetchbox.ingest.v1.IngestService/SubmitJob"], found["job"]
-    parents = [f"{span.parent.span_id:016x}" if span.parent else "" for span in (rest, rpc, task)]
+    found = {span.name: span for span in spans.get_finished_spans() if span.context.trace_id == int(TRACE, 16)}
+    way = [found[name] for name in ("POST /jobs", "/fetchbox.ingest.v1.IngestService/SubmitJob", "job")]
+    rest, rpc, job = way
+    parents = [f"{span.parent.span_id:016x}" if span.parent else "" for span in way]
     assert parents == [CALLER, *(f"{span.context.span_id:016x}" for span in (rest, rpc))]
-    assert {f"{span.context.trace_id:032x}" for span in (rest, rpc, task)} == {TRACE}
+    assert (job.attributes or {})["job_id"] == job_id
+    assert (job.attributes or {})["outcome"] == "completed"
+    below = [span for span in spans.get_finished_spans() if span.parent and span.parent.span_id == job.context.span_id]
+    sizes = [(span.attributes or {})["size"] for span in below if span.name == "object_store put"]
+    assert sizes == [len(site.body("/photo.jpg"))]
+    settled = [span for span in spans.get_finished_spans() if span.name == "settle"]
+    assert TRACE in {f"{link.context.trace_id:032x}" for span in settled for link in span.links}
