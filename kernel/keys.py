@@ -180,7 +180,7 @@ FILE_SUSPECTS = "jobqueue:suspects"
 
 
 def file_batch(life: str) -> str:
-    """String with an expiry: number and results of the last settlements of a worker of file jobs, in this life of it."""
+    """String with an expiry: number and results of a worker's last settlements of file jobs, in this life of it."""
     return f"jobqueue:batch:{life}"
 
 
