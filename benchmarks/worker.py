@@ -23,23 +23,28 @@ from cli.embedded.valkey import Valkey
 from fetchbox.config.v1.config_pb2 import Config
 from fetchbox.jobs.jobs_pb2 import DownloadTask
 from kernel import ids
+from kernel.breakers import Breakers
 from kernel.clock import SystemClock
 from kernel.config import defaults
 from kernel.handlers import HandlerRegistry, JobHandler, StoredObject, TaskContext
 from kernel.hostgate import MemoryHostGates
+from kernel.lanes.lanes import Lanes
 from kernel.lanes.worker import WorkerLane
 from kernel.ledger import JobRecord, Ledger
+from kernel.lists.lane import ListLane
 from kernel.objects import ObjectStore
 from kernel.redis import RedisClients
 from worker_svc.deadlines import Deadlines
 from worker_svc.fetch import Fetcher
 from worker_svc.fetching import TaskRunner
+from worker_svc.files import FileRunner
 from worker_svc.retries import Retries
 from worker_svc.runner import Limits, Runner
 from worker_svc.task_runner import QueuedRunner
 from worker_svc.tasks import TaskHandlers
 from worker_svc.work import Work
 
+_BLOCK_SECONDS = 0.5
 _URL = "https://cdn.example.com/gallery/2024/05/01/image-%06d.jpg?size=large"
 
 
@@ -75,11 +80,13 @@ def _runner(config: Config, clients: RedisClients, slots: int) -> Runner:
     fetcher = Fetcher(config, objects, MemoryHostGates(clock), clock)
     tasks = TaskRunner(config, HandlerRegistry(config), fetcher, objects, clock, retries)
     lane = WorkerLane(clients, config, "bench", clock, random.Random(1), lambda _: False, retries)
-    work = Work(tasks, QueuedRunner(config, TaskHandlers(config, {}), lane, clock))
+    breakers = Breakers(clients, config.circuit_breaker, clock)
+    queued = QueuedRunner(config, TaskHandlers(config, {}), lane, clock, breakers)
+    work = Work(tasks, queued, FileRunner(config, objects))
     return Runner(
-        lane,
+        Lanes(lane, ListLane(clients, config, "bench", clock), clock, _BLOCK_SECONDS),
         work,
-        Limits(slots, 0.5),
+        Limits(slots, _BLOCK_SECONDS),
         clock,
         deadline=Deadlines(config),
         late=work.late,
