@@ -10,9 +10,13 @@ import orjson
 from fetchbox.config.v1 import config_pb2
 from kernel import keys
 from kernel.lists.names import ListNames
-from kernel.log.backlog import Backlog, Backlogs
+from kernel.log.backlog import Backlogs
+from kernel.log.queue_sample import sample_queue
 from kernel.redis import RedisClients
 from kernel.telemetry import metrics
+
+_MOST_COUNTED = 500
+"""Entries of a partition that are counted where the server has lost count of what its group has not read."""
 
 
 class QueueSampler:
@@ -21,7 +25,7 @@ class QueueSampler:
     def __init__(self, clients: RedisClients, config: config_pb2.Config) -> None:
         names = ListNames(config.worker)
         self._clients = clients
-        self._backlogs = Backlogs(clients, config)
+        self._backlogs = Backlogs(clients, config, count_limit=_MOST_COUNTED)
         self._queues = names.queues
         self._lists = names.all
 
@@ -42,15 +46,16 @@ class QueueSampler:
         now = await self._clients.now_ms()
         for name, job in zip(self._queues, oldest, strict=True):
             metrics.QUEUE_OLDEST_WAITING.labels(metrics.queue(name)).set(waiting_ms(job, now) / 1000)
-        self._show(keys.TASKS, await self._backlogs.topic(keys.TASKS))
-        self._show(keys.QUEUE, [await self._backlogs.queue()])
+        parts = await self._backlogs.topic(keys.TASKS)
+        _show(keys.TASKS, sum(part.waiting for part in parts), max(part.unread_age_ms for part in parts))
+        queue = await sample_queue(self._clients)
+        _show(keys.QUEUE, queue.waiting, queue.oldest_ms)
 
-    @staticmethod
-    def _show(name: str, parts: list[Backlog]) -> None:
-        label = metrics.queue(name)
-        metrics.QUEUE_LENGTH.labels(label).set(sum(part.waiting for part in parts))
-        oldest = max(part.unread_age_ms for part in parts)
-        metrics.QUEUE_OLDEST_WAITING.labels(label).set(oldest / 1000)
+
+def _show(name: str, waiting: int, oldest_ms: int) -> None:
+    label = metrics.queue(name)
+    metrics.QUEUE_LENGTH.labels(label).set(waiting)
+    metrics.QUEUE_OLDEST_WAITING.labels(label).set(oldest_ms / 1000)
 
 
 def _number(reply: Any) -> int:

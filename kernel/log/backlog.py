@@ -54,8 +54,10 @@ class _Group:
 class Backlogs:
     """Reads the backlog of every partition and of the task queue. Raises `UNAVAILABLE` where Redis does not answer."""
 
-    def __init__(self, clients: RedisClients, config: config_pb2.Config) -> None:
+    def __init__(self, clients: RedisClients, config: config_pb2.Config, count_limit: int = _COUNT_LIMIT) -> None:
+        """`count_limit`: how many unread entries of a partition are counted where the server has lost count."""
         self._clients = clients
+        self._count_limit = count_limit
         streams = config.streams
         self._shapes = {
             keys.TASKS: streams.tasks.partitions,
@@ -120,10 +122,11 @@ class Backlogs:
         if group.lag is not None:
             return group.lag
         counted, after = 0, group.delivered
-        while counted < _COUNT_LIMIT:
-            entries = await self._range(stream, after, _COUNT_CHUNK)
+        while counted < self._count_limit:
+            chunk = min(_COUNT_CHUNK, self._count_limit - counted)
+            entries = await self._range(stream, after, chunk)
             counted += len(entries)
-            if len(entries) < _COUNT_CHUNK:
+            if len(entries) < chunk:
                 break
             after = entries[-1]
         return counted
