@@ -1,10 +1,22 @@
-"""What the circuit breakers say about health."""
+"""The circuit breakers: listed, closed by hand, and what they say about health."""
 
 from collections.abc import Sequence
 
-from kernel.breakers import CLOSED, Breakers
+from fetchbox.operator.v1.files_pb2 import Breaker
+from fetchbox.operator.v1.operator_service_pb2 import ListBreakersResponse
+from kernel.breakers import CLOSED, Breakers, BreakerState
 
 _MOST_NAMED = 10
+
+
+async def listed(breakers: Breakers) -> ListBreakersResponse:
+    """Breakers that are not closed, then those with failures in their window."""
+    return ListBreakersResponse(breakers=[_shown(state) for state in await breakers.list()])
+
+
+async def reset(breakers: Breakers, name: str) -> Breaker:
+    """Closes a breaker and forgets its window; how it stands then."""
+    return _shown(await breakers.reset(name))
 
 
 async def problems(breakers: Breakers) -> Sequence[str]:
@@ -15,3 +27,13 @@ async def problems(breakers: Breakers) -> Sequence[str]:
         half_open, is_open = await breakers.counts()
         named.append(f"and {max(half_open + is_open, len(shut)) - _MOST_NAMED} more")
     return named
+
+
+def _shown(state: BreakerState) -> Breaker:
+    return Breaker(
+        name=state.name,
+        state=state.state,
+        samples=state.samples,
+        failures=state.failures,
+        retry_after_seconds=state.retry_after,
+    )

@@ -1,6 +1,6 @@
 """GetHealth: one check for each component, each with a time limit of its own (seed 001 section 2).
 
-Redis (`ledger`, `streams`) and the object store (`storage`) are critical; proxy pools only degrade. The report is made
+Redis (`ledger`, `streams`) and the object store (`storage`) are critical; all others only degrade. The report is made
 for each call, so it is true while servers go down and come back; proxies alone are remembered for a moment, since
 operators ask often and each question costs a connection to every proxy.
 """

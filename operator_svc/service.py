@@ -16,7 +16,7 @@ from kernel.ledger import Ledger
 from kernel.lists.views import ListViews
 from kernel.log.backlog import Backlogs
 from kernel.watch import JobWatches, dropper
-from operator_svc import breaker_desk, export, jobs, listing, queues, streams
+from operator_svc import circuits, export, jobs, listing, queues, streams
 from operator_svc.dead_letters import DeadLetterOffice
 from operator_svc.file_letters import FileLetterOffice
 from operator_svc.file_replays import FileReplays
@@ -139,8 +139,8 @@ class OperatorService(OperatorServiceServicer):
 
     async def ListBreakers(self, request: pb.ListBreakersRequest, context: Context) -> pb.ListBreakersResponse:
         """Circuit breakers that have something to tell."""
-        return await breaker_desk.listed(self._breakers)
+        return await circuits.listed(self._breakers)
 
     async def ResetBreaker(self, request: pb.ResetBreakerRequest, context: Context) -> Breaker:
         """Closes a circuit breaker."""
-        return await breaker_desk.reset(self._breakers, request.name)
+        return await circuits.reset(self._breakers, request.name)
