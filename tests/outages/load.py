@@ -4,14 +4,17 @@ import asyncio
 import contextlib
 import itertools
 import json
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import grpc
 from google.api.httpbody_pb2 import HttpBody
 from google.protobuf.duration_pb2 import Duration
 
+from fetchbox.config.v1.config_pb2 import Config
 from fetchbox.ingest.v1.ingest_service_pb2 import SubmitJobRequest
 from fetchbox.ingest.v1.ingest_service_pb2_grpc import IngestServiceStub
 from fetchbox.operator.v1.operator_service_pb2 import StreamJobLogsRequest
@@ -22,15 +25,22 @@ from fetchbox.worker.v1.worker_service_pb2 import ClaimTasksRequest, CompleteTas
 from fetchbox.worker.v1.worker_service_pb2_grpc import WorkerServiceStub
 from kernel import keys
 from kernel.config import TASKS
+from kernel.errors import FetchboxError
 from kernel.ledger import Ledger
+from kernel.lists.names import ListNames
 from kernel.redis import RedisClients
 from kernel.tasks import ended
 from tests.outages.platform import HEALED, Platform, soon
 from tests.outages.rig import UnrulyRedis
 
-RESOURCES = 4
+RESOURCES = 3
+FETCH, FILE = "", "file"
+KINDS = (FETCH, "chat", "tool", FILE)
 _CALL_SECONDS = 20.0
 _PAUSE = 0.05
+_PACE = 0.2
+"""How long a client waits until it brings the next piece of work, in seconds."""
+_LOOK = 0.2
 _TOKENS = 3
 
 
@@ -49,7 +59,7 @@ class Accepted:
 
 
 class Load:
-    """Submits manifests, creates tasks, works for others, and watches all of it, until it is to stop."""
+    """Submits manifests, creates tasks, writes files, works for others, and watches all of it, until it is to stop."""
 
     def __init__(self, platform: Platform, redis: UnrulyRedis) -> None:
         self.accepted: list[Accepted] = []
@@ -65,22 +75,24 @@ class Load:
         self._stopping = False
         self._clients: list[asyncio.Task[None]] = []
         self._watchers: dict[str, asyncio.Task[None]] = {}
-        self._remote: asyncio.Task[None] | None = None
+        self._others: list[asyncio.Task[None]] = []
+        self._files = Path(platform.config.producer.scan_dir)
 
     def start(self) -> None:
         self._clients = [
             self._begin(self._submits()),
             self._begin(self._creates("chat")),
             self._begin(self._creates("tool")),
+            self._begin(self._writes_files()),
         ]
-        self._remote = self._begin(self._works_elsewhere())
+        self._others = [self._begin(self._works_elsewhere()), self._begin(self._looks_at_files())]
 
     async def stop(self) -> None:
         """Ends all clients wherever they are. Safe twice."""
-        for task in (*self._clients, *self._watchers.values(), self._remote):
+        for task in (*self._clients, *self._watchers.values(), *self._others):
             await ended(task)
 
-    async def flows(self, more: int = 4) -> None:
+    async def flows(self, more: int = 2) -> None:
         """Waits until so many more of each kind have been accepted from now on, and as many of those have ended."""
         first = len(self.accepted)
 
@@ -91,8 +103,8 @@ class Load:
         await soon(met, lambda: f"accepted {self._kinds(first)}, ended {self._kinds(first, over=True)}")
 
     async def drains(self) -> None:
-        """Waits until all that has been accepted so far has ended."""
-        due = list(self.accepted)
+        """Waits until all that has been answered so far has ended."""
+        due = [job for job in self.accepted if job.task != FILE]
         await soon(lambda: self._all_over(due), lambda: f"never ended: {[job for job in due if not job.over][:5]}")
 
     def forget(self) -> None:
@@ -118,7 +130,9 @@ class Load:
         try:
             ledger = Ledger(clients, config)
             for job in due:
-                await self._ended_once(ledger, job)
+                if job.task != FILE:
+                    await self._ended_once(ledger, job)
+            await self._stored_once(clients, [job.job_id for job in due if job.task == FILE])
             if self._era == 0:  # work that a flush has cut off from its job may end as a dead letter
                 await soon(lambda: _is_clean(clients, config, letters=0), lambda: "something is left behind")
         finally:
@@ -142,6 +156,13 @@ class Load:
         assert sorted(line["resource_id"] for line in lines) == [f"r{i}" for i in range(RESOURCES)], job
         assert len(job.seen) >= RESOURCES, job
 
+    async def _stored_once(self, clients: RedisClients, names: list[str]) -> None:
+        completed = Counter(await _completed(clients, self._platform.config))
+        assert {name: completed[name] for name in names} == dict.fromkeys(names, 1)
+        objects, prefix = self._platform.resources.objects, self._platform.config.worker.file_key_prefix
+        for name in names:
+            assert await objects.get(objects.bucket, f"{prefix}{name}") == name.encode()
+
     # What the clients do.
 
     async def _submits(self) -> None:
@@ -156,7 +177,7 @@ class Load:
             )
             answer = await _persist(lambda request=request: self._ingest.SubmitJob(request, timeout=_CALL_SECONDS))
             self._accept(Accepted(answer.job_id, number, "", era), self._follows)
-            await asyncio.sleep(_PAUSE)
+            await asyncio.sleep(_PACE)
 
     async def _creates(self, task: str) -> None:
         while not self._stopping:
@@ -167,7 +188,7 @@ class Load:
             )
             answer = await _persist(lambda request=request: self._tasks.CreateJob(request, timeout=_CALL_SECONDS))
             self._accept(Accepted(answer.job_id, number, task, era), self._watches)
-            await asyncio.sleep(_PAUSE)
+            await asyncio.sleep(_PACE)
 
     def _accept(self, job: Accepted, watch: Callable[[Accepted], Coroutine[Any, Any, None]]) -> None:
         self.accepted.append(job)
@@ -195,6 +216,25 @@ class Load:
                     job.seen.append(str(line.offset))
                 job.over = True
             await asyncio.sleep(_PAUSE)
+
+    async def _writes_files(self) -> None:
+        """Files as anybody writes them: under another name first. What is written is accepted."""
+        while not self._stopping:
+            number, era = next(self._numbers), self._era
+            name = f"{number}.txt"
+            (self._files / f"{name}.tmp").write_bytes(name.encode())
+            (self._files / f"{name}.tmp").rename(self._files / name)
+            self.accepted.append(Accepted(name, number, FILE, era))
+            await asyncio.sleep(_PACE)
+
+    async def _looks_at_files(self) -> None:
+        """Nobody tells of a file job, so the list of those that are done is looked at."""
+        while True:
+            with contextlib.suppress(FetchboxError):
+                done = set(await _completed(self._platform.resources.redis, self._platform.config))
+                for job in self.accepted:
+                    job.over = job.over or (job.task == FILE and job.job_id in done)
+            await asyncio.sleep(_LOOK)
 
     async def _works_elsewhere(self) -> None:
         """A worker that has the stubs and nothing else of ours; a call that failed is made again."""
@@ -228,11 +268,11 @@ class Load:
 
     def _kinds(self, first: int, *, over: bool = False) -> dict[str, list[int]]:
         jobs = [job for job in self.accepted[first:] if job.era == self._era and (job.over or not over)]
-        return {kind: [job.number for job in jobs if job.task == kind] for kind in ("", "chat", "tool")}
+        return {kind: [job.number for job in jobs if job.task == kind] for kind in KINDS}
 
     def _raise_failures(self) -> None:
-        for task in (*self._clients, *self._watchers.values(), self._remote):
-            if task is not None and task.done() and not task.cancelled() and (error := task.exception()):
+        for task in (*self._clients, *self._watchers.values(), *self._others):
+            if task.done() and not task.cancelled() and (error := task.exception()):
                 raise error
 
     async def _all_over(self, due: list[Accepted]) -> bool:
@@ -251,9 +291,18 @@ async def _persist(call: Callable[[], Any]) -> Any:
         await asyncio.sleep(_PAUSE)
 
 
-async def _is_clean(clients: RedisClients, config: Any, letters: int) -> bool:
+async def _completed(clients: RedisClients, config: Config) -> list[str]:
+    """The names of files whose jobs are done."""
+    jobs = await clients.commands.lrange(ListNames(config.worker).completed, 0, -1)
+    return [Path(json.loads(job)["filepath"]).name for job in jobs]
+
+
+async def _is_clean(clients: RedisClients, config: Config, letters: int) -> bool:
     """Nothing is pending, parked, due or half accepted; no dead letters but so many."""
-    redis, streams = clients.commands, config.streams
+    redis, streams, names = clients.commands, config.streams, ListNames(config.worker)
+    processing = [key async for key in redis.scan_iter(match=names.processing_glob)]
+    if processing or await redis.exists(*names.queues, names.dead_letters, keys.FILE_DELAYED, keys.FILE_SUSPECTS):
+        return False
     lanes = [keys.QUEUE, *(keys.stream(keys.TASKS, p) for p in range(streams.tasks.partitions))]
     for lane in lanes:
         if (await redis.xpending(lane, keys.GROUP_WORKERS))["pending"]:

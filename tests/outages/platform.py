@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import grpc
-import pytest
 
 from fetchbox.config.v1.config_pb2 import Config, JobType
 from fetchbox.operator.v1.operator_service_pb2 import GetHealthRequest
@@ -18,15 +17,17 @@ from ingest_svc import bootstrap as ingest
 from kernel.resources import Resources
 from kernel.service import Loop, Periodic, Service
 from operator_svc import bootstrap as operator
+from producer_svc import bootstrap as producer
 from tests.outages.rig import UnrulyRedis
 from worker_svc import bootstrap as worker
+from worker_svc import reaper_bootstrap as reaper
 
 HEALED = 45.0
 """The bound within which every loop has to be well again, in seconds: twice the longest pause, on a busy machine."""
 
 
-def paced(config: Config) -> Config:
-    """The configuration with paces that suit a test, and handlers that need no network."""
+def paced(config: Config, files: Path) -> Config:
+    """The configuration with paces that suit a test, handlers that need no network, and a directory to look at."""
     paces = {
         "worker": {"block": 100, "reap_interval": 200, "heartbeat_ttl": 3000, "drain_grace": 5000},
         "redis": {"read_timeout": 1000, "dial_timeout": 1000, "write_timeout": 1000},
@@ -34,6 +35,7 @@ def paced(config: Config) -> Config:
         "operator": {"prune_interval": 300},
         "observability": {"queue_sample_interval": 300},
         "reaper": {"interval": 300},
+        "producer": {"scan_interval": 1000, "settle": 100},
     }
     for section, values in paces.items():
         for name, ms in values.items():
@@ -45,11 +47,13 @@ def paced(config: Config) -> Config:
     config.tasks.chat.handler = "tests.worker.task_handlers:Scripted"
     config.tasks.tool.handler = "remote"
     config.tasks.max_backlog = 10_000
+    config.producer.scan_dir = str(files)
+    config.producer.rate_limit_per_sec = 0
     return config
 
 
 class Platform:
-    """Ingest, a worker and an operator, started; clients of all of them."""
+    """Ingest, a worker, an operator, a producer and a reaper, started; clients of those that answer."""
 
     def __init__(self, config: Config, resources: Resources, channels: dict[str, grpc.aio.Channel]) -> None:
         self.config = config
@@ -142,18 +146,9 @@ async def platform(config: Config, redis: UnrulyRedis) -> AsyncIterator[Platform
             name: await stack.enter_async_context(grpc.aio.insecure_channel(at)) for name, at in listens.items()
         }
         made = Platform(config, resources, channels)
-        for bootstrap in (operator, ingest, worker):
+        for bootstrap in (operator, ingest, worker, reaper, producer):
             service = await bootstrap.build(config, resources)
             stack.push_async_callback(service.stop)
             await service.start()
             made.services.append(service)
         yield made
-
-
-@pytest.fixture
-async def unruly(tmp_path: Path) -> AsyncIterator[UnrulyRedis]:
-    """A server that a test may do anything to."""
-    made = UnrulyRedis(tmp_path)
-    made.start()
-    yield made
-    made.stop()
