@@ -100,12 +100,17 @@ class Pipe(asyncio.Protocol):
     async def connect(cls, end: Endpoint, name: str, patience: float) -> Pipe:
         """A connection that has greeted; raises `UNAVAILABLE`."""
         loop = asyncio.get_running_loop()
+        pipe = cls(name, patience)
         try:
             async with asyncio.timeout(end.dial_timeout):
-                _, pipe = await loop.create_connection(lambda: cls(name, patience), end.host, end.port, ssl=end.tls)
+                await loop.create_connection(lambda: pipe, end.host, end.port, ssl=end.tls)
                 replies = await pipe.run(end.greeting(name))
         except (OSError, TimeoutError) as error:
+            pipe.close()
             raise unavailable(f"Redis at {end.host}:{end.port} does not answer: {error}") from error
+        except BaseException:
+            pipe.close()
+            raise
         for reply in replies:
             if isinstance(reply, hiredis.ReplyError):
                 pipe.close()

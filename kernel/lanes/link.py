@@ -64,9 +64,15 @@ class Link:
             self._tries += 1
             try:
                 pipe = await self._clients.pipe(self._name, self._patience)
-                await self._load(pipe)
             except Exception as error:
                 raise PipeLost(str(error)) from error
+            try:
+                await self._load(pipe)
+            except BaseException as error:
+                pipe.close()
+                if isinstance(error, Exception):
+                    raise PipeLost(str(error)) from error
+                raise
             self._tries = 0
             self.connects += 1
             self._pipe = pipe

@@ -78,8 +78,8 @@ class Movers:
             link.close()
 
     async def _wait_at(self, queue: int) -> None:
-        job, failed = None, False
         try:
+            job, failed = await self._once(queue)
             while job is None and not failed and self.waited_for:
                 job, failed = await self._once(queue)
         finally:
