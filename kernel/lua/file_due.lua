@@ -14,7 +14,7 @@ local function parted(rest)
     local length = #KEYS[i]
     if string.sub(rest, 1, length + 1) == KEYS[i] .. '|' then return KEYS[i], string.sub(rest, length + 2) end
   end
-  return KEYS[#KEYS], string.match(rest, '^[^|]*|(.*)$') or rest
+  return KEYS[#KEYS], string.match(rest, '^.-|(%s*{.*)$') or rest
 end
 
 local moved = 0
