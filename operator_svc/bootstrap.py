@@ -40,6 +40,8 @@ from operator_svc.tidier import Tidier
 NAME = pb.DESCRIPTOR.services_by_name["OperatorService"].full_name
 _TIDY_SECONDS = 1.0
 """How long what bare workers acknowledged may count as backlog."""
+_HEALTH_SECONDS = 10.0
+"""How old the metric of health may be."""
 _EXPIRE_SECONDS = 5.0
 """How long an expired job may still be named by an index, in which every reader skips it."""
 
@@ -55,7 +57,9 @@ async def build(config: Config, resources: Resources) -> Service:
     events = Feed[JobEvent]("operator-events", EventSource(redis, "operator-events"), clock)
     lines = Feed[Received[JobLog]]("operator-log-lines", LineSource(redis, "operator-log-lines"), clock)
     breakers = Breakers(redis, config.circuit_breaker, clock)
-    service = _service(config, resources, ledger, topics, events, lines, breakers)
+    views = ListViews(redis, config)
+    health = _health(config, resources, Backlogs(redis, config), views, breakers)
+    service = _service(config, resources, ledger, topics, events, lines, breakers, views, health)
     consumer = f"operator-{config.operator.listen}"
     pruner = Pruner(ledger, redis, config)
     every = seconds(config.operator.prune_interval)
@@ -69,6 +73,7 @@ async def build(config: Config, resources: Resources) -> Service:
         Periodic("operator-tidier", _TIDY_SECONDS, _tidier(config, resources, ledger, topics).run, clock),
         Periodic("operator-expirer", _EXPIRE_SECONDS, Expirer(Expiry(redis, config)).run, clock),
         Periodic("operator-streams", every, StreamKeeper(redis, config).run, clock),
+        Periodic("operator-health", _HEALTH_SECONDS, health.report, clock),
         GrpcServer(
             "operator-grpc",
             config.operator.listen,
@@ -94,18 +99,19 @@ def _service(
     events: Feed[JobEvent],
     lines: Feed[Received[JobLog]],
     breakers: Breakers,
+    views: ListViews,
+    health: Health,
 ) -> OperatorService:
     letters = DeadLetters(resources.redis, config)
     announcer = Announcer(ledger, topics.status)
-    backlogs = Backlogs(resources.redis, config)
-    views, file_letters = ListViews(resources.redis, config), FileLetters(resources.redis, config)
+    file_letters = FileLetters(resources.redis, config)
     return OperatorService(
         ledger=ledger,
         announcer=announcer,
         watches=JobWatches(ledger, events, jobs.snapshot_json),
         logs=JobLogs(ledger, topics.logs, lines),
-        health=_health(config, resources, backlogs, views, breakers),
-        backlogs=backlogs,
+        health=health,
+        backlogs=Backlogs(resources.redis, config),
         office=DeadLetterOffice(letters),
         replays=Replays(letters, ledger, topics, announcer, config.operator.max_replays),
         views=views,

@@ -94,6 +94,17 @@ def test_the_queues_are_sampled(told: Observed) -> None:
         until(lambda role=role: all(f"queue_length|queue={q}" in _samples(told, role) for q in queues), role)  # type: ignore[misc]
 
 
+def test_the_operator_looks_at_the_health_of_all_components_without_being_asked(told: Observed) -> None:
+    def states() -> dict[str, float]:
+        prefix = "fetchbox_component_health|component="
+        shown = _samples(told, "operator")
+        return {name.removeprefix(prefix): value for name, value in shown.items() if name.startswith(prefix)}
+
+    critical = {"ledger", "streams", "storage"}
+    until(lambda: critical <= states().keys() and not any(states()[name] for name in critical), states)
+    assert {"proxy_pools", "breakers"} <= states().keys()
+
+
 def test_requests_are_measured_by_rate_errors_and_duration(told: Observed) -> None:
     gateway, ingest = _samples(told, "gateway"), _samples(told, "ingest")
     assert gateway["fetchbox_gateway_seconds_count|method=POST|route=/jobs|status=202"] >= 3
