@@ -161,3 +161,12 @@ def test_the_example_of_prometheus_has_every_role_and_these_rules() -> None:
     assert job["job_name"] == "fetchbox"
     roles = [target["labels"]["role"] for target in job["static_configs"]]
     assert roles == [str(role) for role in LOCAL_ROLES]
+
+
+def test_operations_leads_to_what_there_is() -> None:
+    text = (ROOT / "docs" / "operations.md").read_text()
+    section = text.partition("## Metrics, alerts, logs, traces")[2].partition("\n## ")[0]
+    for target in re.findall(r"\]\(([^)#]+)", section):
+        assert (ROOT / "docs" / target).exists(), target
+    for name in re.findall(r"`((?:fetchbox|jobs|queue|circuit)_\w+)[`{]", section):
+        assert name == "fetchbox_" or name in _series() | {family.name for family in metrics.REGISTRY.collect()}, name

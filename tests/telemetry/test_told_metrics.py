@@ -56,7 +56,8 @@ def _samples(told: Observed, role: str) -> dict[str, float]:
     }
 
 
-@pytest.mark.req("R002-metrics.02", "R002-metrics.03", "R002-metrics.04", "R002-metrics.05", "R002-metrics.08")
+@pytest.mark.req("R002-metrics.02", "R002-metrics.03", "R002-metrics.04", "R002-metrics.05", "R002-metrics.07")
+@pytest.mark.req("R002-metrics.08", "R002-metrics.09")
 def test_work_of_every_kind_is_counted_by_its_queue(told: Observed) -> None:
     low = told.platform.config.worker.queues["low"]
     least = {
