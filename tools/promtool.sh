@@ -29,6 +29,10 @@ fi
 mkdir -p "$cache"
 exec 9> "$cache/lock"
 flock 9
+if [ -x "$found" ]; then # another has fetched it meanwhile
+    echo "$found"
+    exit
+fi
 work=$(mktemp -d "$PWD/$cache/fetch.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 chmod 755 "$work" # apt drops its privileges
