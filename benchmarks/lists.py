@@ -8,12 +8,13 @@ list. The literal loop pops with a timeout of one second, the high queue first, 
 
 - low: the high queue is empty; low jobs a second when there are always some, and the time from push to completed list
   at 10 a second.
-- idle: one job after the other to a worker that waits; from push to completed list.
+- idle: one low job after the other to a worker that waits; from push to completed list. Beside it `bare`, one blocked
+  move and a push in a process of its own, since a busy machine adds what it likes.
 - share: both queues are full; the part of low jobs among those done, for several `low_priority_share`.
 - work: a full high queue; jobs a second, worker CPU and Redis CPU a job.
 
-The exit code is 1 where a low job waits for the high queue, where the p99 of an idle worker is 20 ms or more, and where
-a share is missed.
+Figures of idle and work are medians of the rounds. The exit code is 1 where a low job waits for the high queue, where
+the p99 of an idle worker is 20 ms or more, and where a share is missed.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
@@ -40,10 +41,11 @@ from cli.embedded.process import Child
 from cli.embedded.valkey import Valkey
 
 _HIGH, _LOW, _DONE = "jobqueue:high_priority", "jobqueue:low_priority", "jobqueue:completed"
-_OURS, _LITERAL = "fetchbox", "literal"
+_OURS, _LITERAL, _BARE = "fetchbox", "literal", "bare"
 _SHARES: Final = (0.0, 0.1, 0.25)
 _BAR_MS: Final = 20.0
 _LATENCY_RATE: Final = 10.0
+_LATENCY_JOBS: Final = 100
 _WARM_UP: Final = 0.1
 _POLL_SECONDS: Final = 0.002
 
@@ -81,14 +83,13 @@ class Bench:
             self._until(jobs)
             rate = jobs / (time.perf_counter() - started)
         with self._worker(who):
-            latencies = self._latencies(_LOW, 40, 1 / _LATENCY_RATE, wait=False)
+            latencies = self._latencies(_LATENCY_JOBS, 1 / _LATENCY_RATE, wait=False)
         return {"jobs/s": rate, **_cuts(latencies)}
 
     def idle(self, who: str, jobs: int) -> dict[str, float]:
-        """One job after the other to a worker that waits, by turns to either queue."""
+        """One low job after the other to a worker that waits."""
         with self._worker(who):
-            latencies = [ms for queue in (_HIGH, _LOW) for ms in self._latencies(queue, jobs // 2, 0.02, wait=True)]
-        return _cuts(latencies)
+            return _cuts(self._latencies(jobs, 0.02, wait=True))
 
     def share(self, share: float) -> float:
         """The part of low jobs among the first done, while neither queue is ever empty."""
@@ -158,8 +159,8 @@ class Bench:
                 raise SystemExit(f"only {done} of {jobs} jobs were done in {self._patience:g} s")
             time.sleep(_POLL_SECONDS)
 
-    def _latencies(self, queue: str, jobs: int, pause: float, *, wait: bool) -> list[float]:
-        """Milliseconds from push to completed list, each job after the last one (`wait`) or at a rate."""
+    def _latencies(self, jobs: int, pause: float, *, wait: bool) -> list[float]:
+        """Milliseconds from push to completed list of low jobs, each after the last one (`wait`) or at a rate."""
         pushed: dict[bytes, float] = {}
         found: list[float] = []
         told = threading.Semaphore(0)
@@ -177,9 +178,9 @@ class Bench:
         watcher.start()
         for number in range(jobs):
             time.sleep(pause)
-            job = _job("high" if queue == _HIGH else "low", number)
+            job = _job("low", number)
             pushed[job] = time.perf_counter()
-            self._redis.lpush(queue, job)
+            self._redis.lpush(_LOW, job)
             if wait:
                 told.acquire(timeout=self._patience)
         watcher.join(self._patience)
@@ -213,6 +214,25 @@ def _machine() -> dict[str, Any]:
     return {"cores": os.cpu_count(), "model": model, "load": load, "python": platform.python_version(), **versions}
 
 
+def _by_turns(
+    everyone: Sequence[str], rounds: range, measure: Callable[[str], dict[str, float]]
+) -> dict[str, list[dict[str, float]]]:
+    """Each round of everyone before the next one, so that what else the machine does meets all alike."""
+    runs: dict[str, list[dict[str, float]]] = {who: [] for who in everyone}
+    for _ in rounds:
+        for who in everyone:
+            runs[who].append(measure(who))
+    return runs
+
+
+def _told(part: str, runs: dict[str, list[dict[str, float]]]) -> dict[str, dict[str, float]]:
+    """The medians, which are printed too."""
+    found = {who: _medians(of) for who, of in runs.items()}
+    for who, figures in found.items():
+        print(_row(f"{part} {who}", figures), flush=True)
+    return found
+
+
 def _measure(bench: Bench, arguments: argparse.Namespace) -> dict[str, Any]:
     found: dict[str, Any] = {"low": {}, "idle": {}, "share": {}, "work": {}}
     both = (_OURS, _LITERAL)
@@ -220,16 +240,13 @@ def _measure(bench: Bench, arguments: argparse.Namespace) -> dict[str, Any]:
     for who in both:
         found["low"][who] = bench.low(who, arguments.jobs if who == _OURS else few)
         print(_row(f"low {who}", found["low"][who]), flush=True)
-    for who in both:
-        found["idle"][who] = bench.idle(who, arguments.wake_ups)
-        print(_row(f"idle {who}", found["idle"][who]), flush=True)
+    rounds = range(arguments.rounds)
+    runs = _by_turns((*both, _BARE), rounds, lambda who: bench.idle(who, arguments.wake_ups))
+    found["idle"] = _told("idle", runs)
     for share in _SHARES:
         found["share"][str(share)] = bench.share(share)
         print(f"share {share:<12g}{100 * found['share'][str(share)]:.1f} % low jobs", flush=True)
-    runs = {who: [bench.work(who) for _ in range(arguments.rounds)] for who in both}
-    for who in both:
-        found["work"][who] = _medians(runs[who])
-        print(_row(f"work {who}", found["work"][who]), flush=True)
+    found["work"] = _told("work", _by_turns(both, rounds, bench.work))
     return found
 
 
@@ -251,8 +268,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--slots", type=int, default=16)
     parser.add_argument("--jobs", type=int, default=10_000)
-    parser.add_argument("--rounds", type=int, default=3, help="of the part that measures CPU")
-    parser.add_argument("--wake-ups", type=int, default=400)
+    parser.add_argument("--rounds", type=int, default=3, help="of idle and work")
+    parser.add_argument("--wake-ups", type=int, default=200, help="a round")
     parser.add_argument("--patience", type=float, default=120.0, help="seconds after which a part has failed")
     parser.add_argument("--json", type=Path, help="where every figure is written too")
     arguments = parser.parse_args()
