@@ -1,6 +1,6 @@
 """The circuit breakers of a process (seed 002, Circuit Breaker).
 
-The story of one breaker, for instance `host:https://example.org:443`:
+The story of one breaker, for instance `host:example.org`:
 
 - Closed: everybody is let through, and results are counted in a sliding window in Redis, that of the whole fleet.
 - It opens when there are enough results and too many of them are failures. Nobody is let through for the cooldown;

@@ -38,7 +38,7 @@ class BreakerState:
     """How a breaker stands, fleet-wide."""
 
     name: str
-    """`host:https://example.org:443`, `task:chat` or `queue:jobqueue:low_priority`."""
+    """`host:example.org` (`host:example.org:8443`), `task:chat` or `queue:jobqueue:low_priority`."""
     state: str
     """`closed`, `half_open` or `open`."""
     samples: int

@@ -19,7 +19,7 @@ from kernel.breakers.types import Terms
 from kernel.redis import RedisClients
 
 T = TypeVar("T")
-NAME = "host:https://example.org:443"
+NAME = "host:example.org"
 BUCKETS, BUCKET, COOLDOWN, LEASE, SAMPLES, THRESHOLD = 10, 10_000, 30_000, 7_000, 4, 0.5
 FEW = st.integers(0, 3)
 PICK = st.integers(0, 99)

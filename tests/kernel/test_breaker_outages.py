@@ -16,7 +16,7 @@ from kernel.breakers import Breakers
 from kernel.errors import FetchboxError
 from kernel.redis import RedisClients
 
-NAME = "host:https://example.org:443"
+NAME = "host:example.org"
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from kernel import keys
 from kernel.redis import RedisClients
 
 HERE = Path(__file__).parent
-NAME = "host:https://example.org:443"
+NAME = "host:example.org"
 Process = asyncio.subprocess.Process
 Start = Callable[[float, str], Awaitable[Process]]
 

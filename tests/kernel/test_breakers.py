@@ -16,7 +16,7 @@ from kernel.breakers.types import Terms
 from kernel.redis import RedisClients
 from kernel.telemetry import metrics
 
-NAME = "host:https://example.org:443"
+NAME = "host:example.org"
 LONG = {"cooldown": 600.0, "window": 600.0}
 
 

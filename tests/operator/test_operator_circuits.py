@@ -19,11 +19,11 @@ async def _open(config: Config, names: list[str]) -> None:
 
 
 async def test_open_breakers_degrade_health_and_are_named(operator, config: Config) -> None:
-    await _open(config, ["host:https://example.org:443", "queue:jobqueue:low_priority"])
+    await _open(config, ["host:example.org", "queue:jobqueue:low_priority"])
     found = await operator.GetHealth(pb.GetHealthRequest(), timeout=10)
     part = next(part for part in found.components if part.name == "breakers")
     assert (part.status, part.critical) == ("degraded", False)
-    assert part.message == "host:https://example.org:443 is open; queue:jobqueue:low_priority is open"
+    assert part.message == "host:example.org is open; queue:jobqueue:low_priority is open"
     assert found.status == "degraded"
 
 
