@@ -3,10 +3,10 @@
     python -m benchmarks.producer [--files 1000000] [--folder /dev/shm] [--directories 1] [--json FILE]
 
 One Valkey process of the run with appendfsync everysec, and one process of the role with rate 0 and no backlog limit.
-Two scans are timed by what Redis says: the first, until every file is on the list, and a second in which every file is
-known. Memory is the peak of the producer's resident set; `grown` is what it grew by from 10,000 files on. Bytes a file
-are the server's memory without the list itself. The exit code is 1 where a file is missing or doubled, or the memory
-grew by more than 64 MB.
+Two scans are timed, in the producer's own words: the first, which puts every file onto the list, and a second in which
+every file is known; what is on the list in the end is counted file by file. Memory is the peak of the producer's
+resident set; `grown` is what it grew by from 10,000 files on. Bytes are those of all marks, by MEMORY USAGE. The exit
+code is 1 where a file is missing or doubled, or the memory grew by more than 64 MB.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import platform
 import shutil
 import sys
 import tempfile
@@ -90,16 +91,16 @@ def _measured(arguments: argparse.Namespace, work: Path) -> dict[str, float]:
     valkey.start()
     try:
         server = redis.Redis(port=valkey.port)
-        before = server.info("memory")["used_memory"]
         config = _configuration(work, scanned, valkey.addr)
-        child = Child([sys.executable, "-m", "cli.main", "serve", "--role=producer", f"--config={config}"], log)
+        command = [sys.executable, "-m", "cli.main", "serve", "--role=producer", f"--config={config}"]
+        child = Child("producer", command, log, lambda: True)
         child.start()
         try:
             found = _scanned(child, server, arguments, log, valkey.pid)
         finally:
             child.stop()
         found["created_per_s"] = arguments.files / made
-        return found | _stored(server, before, arguments.files)
+        return found | _stored(server, arguments.files)
     finally:
         valkey.stop()
 
@@ -128,18 +129,17 @@ def _scanned(
     }
 
 
-def _stored(server: redis.Redis, before: int, files: int) -> dict[str, float]:
+def _stored(server: redis.Redis, files: int) -> dict[str, float]:
     jobs: set[str] = set()
     length = server.llen(_LOW)
     for start in range(0, length, 10_000):
         jobs |= {json.loads(entry)["filepath"] for entry in server.lrange(_LOW, start, start + 9_999)}
-    marks = sum(server.hlen(key) for key in server.scan_iter("jobqueue:seen:*", count=1000))
-    server.delete(_LOW)
-    used = server.info("memory")["used_memory"] - before
+    marks = list(server.scan_iter("jobqueue:seen:*", count=1000))
+    used = sum(server.memory_usage(key, samples=0) or 0 for key in marks)
     return {
         "missing": float(files - len(jobs)),
         "doubled": float(length - len(jobs)),
-        "marks": float(marks),
+        "marks": float(sum(server.hlen(key) for key in marks)),
         "bytes_per_mark": used / files,
     }
 
@@ -157,10 +157,8 @@ def _arguments() -> argparse.Namespace:
 def main() -> int:
     """Runs, prints, and says whether the bars were kept."""
     arguments = _arguments()
-    print(
-        f"{arguments.files} files in {arguments.directories} directories of {arguments.folder}, {os.cpu_count()} cores"
-    )
-    print(f"load {os.getloadavg()[0]:.1f} at the begin")
+    print(f"{arguments.files} files in {arguments.directories} directories of {arguments.folder}")
+    print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} at the begin, Python {platform.python_version()}")
     work = Path(tempfile.mkdtemp(dir=arguments.folder, prefix="fetchbox-producer-"))
     try:
         found = _measured(arguments, work)
