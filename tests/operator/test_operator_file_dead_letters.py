@@ -295,7 +295,29 @@ async def test_a_call_whose_reply_was_lost_does_nothing_when_it_is_repeated(file
     assert await files.clients.commands.pttl(keys.file_answer("call")) > 0, "and it is forgotten"
 
 
-async def test_letters_that_moved_between_the_look_and_the_step_are_found_again(files, config, monkeypatch):
+async def test_letters_that_moved_between_the_look_and_the_purge_are_found_again(files, config):
+    """What has moved into their places stays."""
+    letters = FileLetters(files.clients, config)
+    made = [await files.dead(n) for n in range(6)]
+    seen = await letters.newest(4, 3)
+    assert [letter.payload for letter in seen] == [made[3], made[2], made[1]]
+    await files.clients.commands.lrem(files.names.dead_letters, 1, made[2])
+    await files.clients.commands.rpop(files.names.dead_letters)
+    assert await letters.purge(seen) == 2
+    assert await files.letters() == [made[5], made[4]]
+
+
+async def test_places_count_from_the_oldest_also_where_fewer_are_left_than_asked_for(files, config):
+    letters = FileLetters(files.clients, config)
+    made = [await files.dead(n) for n in range(3)]
+    for below, limit in ((3, 3), (3, 500), (500, 500), (4, 500)):
+        found = await letters.newest(below, limit)
+        assert [(letter.place, letter.payload) for letter in found] == [(3, made[2]), (2, made[1]), (1, made[0])]
+    assert [letter.place for letter in await letters.newest(4, 2)] == [3]
+    assert await letters.newest(500, 2) == await letters.newest(0, 2) == []
+
+
+async def test_letters_that_moved_between_the_look_and_the_step_are_found_again(files, config):
     letters = FileLetters(files.clients, config)
     made = [await files.dead(n) for n in range(6)]
     seen = await letters.newest(6, 6)
