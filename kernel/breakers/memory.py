@@ -53,10 +53,6 @@ class Memory:
         """Whether a result says something of the breaker as it is: it is closed, and was so when the work began."""
         return name not in self._shut and (admission is None or admission is self.admission(name))
 
-    def is_shut(self, name: str) -> bool:
-        """Whether it is known not to be closed."""
-        return name in self._shut
-
     def close(self, name: str) -> None:
         """It is closed."""
         if self._shut.pop(name, None) is None:
