@@ -37,7 +37,7 @@ def reset(
 ) -> None:
     """Close breakers now, and forget what they have seen: the next failures count from zero.
 
-    `fetchbox breakers reset host:https://example.org:443`
+    `fetchbox breakers reset host:example.org`
     """
     with channels.operator(settings(context)) as stub:
         known = {breaker.name for breaker in stub.ListBreakers(ListBreakersRequest()).breakers}

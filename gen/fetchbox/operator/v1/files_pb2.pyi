@@ -156,7 +156,7 @@ class Breaker(_message.Message):
     FAILURES_FIELD_NUMBER: _builtins.int
     RETRY_AFTER_SECONDS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """`host:https://example.org:443`, `task:chat` or `queue:jobqueue:low_priority`."""
+    """`host:example.org`, `task:chat` or `queue:jobqueue:low_priority`."""
     state: _builtins.str
     """`closed`, `half_open` or `open`."""
     samples: _builtins.int
