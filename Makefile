@@ -80,6 +80,7 @@ bench: setup ## Runs the benchmarks beside their peers (BullMQ needs node, those
 	python -m benchmarks.tasks
 	python -m benchmarks.lists
 	python -m benchmarks.recovery
+	python -m benchmarks.producer --files 100000
 	python -m benchmarks.fetch
 	python -m benchmarks.gateway
 	python -m benchmarks.sse
