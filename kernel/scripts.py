@@ -131,9 +131,7 @@ FILE_SETTLE = Script(
 )
 FILE_DUE = Script("file_due", ("delayed", "suspects", "queues"), ("max",))
 FILE_BYE = Script("file_bye", ("heartbeat", "workers", "processing", "solo", "batch"), ("worker",))
-FILE_REPLAY = Script(
-    "file_replay", ("dead_letters", "answer", "queue"), ("keep_ms",), ("place", "digest", "to", "job")
-)
+FILE_REPLAY = Script("file_replay", ("dead_letters", "answer", "queue"), ("keep_ms",), ("place", "digest", "to", "job"))
 FILE_PURGE = Script("file_purge", ("dead_letters", "answer"), ("keep_ms",), ("place", "digest"))
 FILE_RETAIN = Script("file_retain", ("list", "marks"), ("max_count", "max_age_ms", "max"))
 
