@@ -8,7 +8,7 @@ from fetchbox.operator.v1 import operator_service_pb2 as pb
 from kernel.breakers import Breakers
 from kernel.clock import SystemClock
 
-HOST = "host:https://example.org:443"
+HOST = "host:example.org"
 QUEUE = "queue:jobqueue:low_priority"
 
 
@@ -40,13 +40,13 @@ async def test_nothing_is_listed_while_all_is_well(operator, breakers):
 
 
 async def test_those_that_are_not_closed_come_first(operator, breakers):
-    await told(breakers, "host:https://a:443", True, True, False)
+    await told(breakers, "host:a.example", True, True, False)
     await told(breakers, "task:chat", False, False)
     await told(breakers, QUEUE, False, True)
     assert await listed(operator) == [
         (QUEUE, "open", 2, 1),
         ("task:chat", "open", 2, 2),
-        ("host:https://a:443", "closed", 3, 1),
+        ("host:a.example", "closed", 3, 1),
     ]
     answer = await operator.ListBreakers(pb.ListBreakersRequest())
     waits = [one.retry_after_seconds for one in answer.breakers]
@@ -69,7 +69,7 @@ async def test_a_reset_closes_it_for_every_worker_and_forgets_what_it_saw(operat
 
 async def test_a_closed_breaker_and_one_that_nobody_knows_stay_closed(operator, breakers):
     await told(breakers, HOST, True, True, False)
-    for name in (HOST, "host:https://nobody:1", "x" * 512):
+    for name in (HOST, "host:nobody:81", "x" * 512):
         answer = await operator.ResetBreaker(pb.ResetBreakerRequest(name=name))
         assert (answer.name, answer.state) == (name, "closed")
 
