@@ -18,6 +18,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Collection, Coroutine, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from fetchbox.config.v1.config_pb2 import Config
@@ -43,6 +44,17 @@ Named = tuple[str, DownloadTask | QueuedTask]
 _Claims = TypeVar("_Claims", list[Claim], "list[Claim] | None")
 
 
+@dataclass(frozen=True, slots=True)
+class _Move:
+    """Entries that were to be moved to a worker elsewhere."""
+
+    consumer: str
+    origin: str
+    to: str
+    partition: int
+    ids: list[str]
+
+
 class Lending:
     """What `ClaimTasks` does, as one duty of the service."""
 
@@ -66,6 +78,7 @@ class Lending:
         self._most_tasks = max(1, _ANSWER_BYTES // config.tasks.max_payload_bytes)
         self._turn = asyncio.Lock()
         self._claimed_at = clock.monotonic()
+        self._unsure: list[_Move] = []
         self._open = False
 
     @property
@@ -92,6 +105,7 @@ class Lending:
         """Gives back the surplus of claims when no remote worker has come for it, and what nobody knows of."""
         if self._lane.surplus and self._clock.monotonic() - self._claimed_at > SURPLUS_SECONDS:
             await self._lane.return_surplus()
+        await self._take_back()
         await self._lane.agree()
 
     async def claim(self, worker_id: str, limit: int, wait: float, kinds: Sequence[str] = ()) -> list[Named]:
@@ -184,10 +198,25 @@ class Lending:
         for (partition, solo), some in together.items():
             ids = [claim.entry for claim in some]
             origin, to = (keys.solo(mine), keys.solo(consumer)) if solo else (mine, consumer)
-            moved = await self._leases.transfer(consumer, origin, to, partition, ids) or []
+            try:
+                moved = await self._leases.transfer(consumer, origin, to, partition, ids) or []
+            except BaseException:
+                self._unsure.append(_Move(consumer, origin, to, partition, ids))
+                raise
             lent += [claim for claim, is_moved in zip(some, moved, strict=False) if is_moved]
         self._lane.lend(lent)
         return lent
+
+    async def _take_back(self) -> None:
+        """What may have been moved by a call that failed is taken back: its worker never heard of it.
+
+        Then it is this lane's, which gives back what nobody here knows of. After a lapse of the worker's lease the
+        reaper has it.
+        """
+        while self._unsure:
+            move = self._unsure[0]
+            await self._leases.transfer(move.consumer, move.to, move.origin, move.partition, move.ids)
+            self._unsure.remove(move)
 
 
 def _is_lent(claim: Claim) -> bool:
