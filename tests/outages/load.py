@@ -70,6 +70,8 @@ class Load:
         self._tasks = TaskServiceStub(channels["ingest"])
         self._worker = WorkerServiceStub(channels["worker"])
         self._operator = OperatorServiceStub(channels["operator"])
+        self.refused: Counter[str] = Counter()
+        """What a worker elsewhere was told of claims that were not its own any more."""
         self._numbers = itertools.count()
         self._era = 0
         self._stopping = False
@@ -259,6 +261,7 @@ class Load:
                     await asyncio.sleep(_PAUSE)
                     continue
                 # The lease has lapsed, or the claim went with the data: whoever has the task now ends it.
+                self.refused[f"{error.code().name}: {error.details()}"] += 1
             return
 
     # Book-keeping.

@@ -97,40 +97,45 @@ class Proxy:
     async def _close(self) -> None:
         if self._server is not None:
             self._server.close()
-        links = list(self._links)
-        self._drop()
-        await asyncio.gather(*links, return_exceptions=True)
+        while self._links:
+            links = list(self._links)
+            self._drop()
+            await asyncio.gather(*links, return_exceptions=True)
+        await asyncio.sleep(0)  # the transports close their sockets with the next turn of the loop
+        await asyncio.sleep(0)
 
     def _drop(self) -> None:
         for link in self._links:
             link.cancel()
 
-    async def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
-        link = asyncio.current_task()
-        assert link is not None
+        link = self._loop.create_task(self._carry(reader, writer))
         self._links.add(link)
-        link.add_done_callback(self._links.discard)
-        there: asyncio.StreamWriter | None = None
+
+        def ended(_link: asyncio.Task[None]) -> None:  # also of one that was cancelled before it began
+            self._links.discard(link)
+            writer.transport.abort()
+
+        link.add_done_callback(ended)
+
+    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         flowing, answering = self._flowing, self._answering
+        await flowing.wait()
         try:
-            await flowing.wait()
             back, there = await asyncio.open_connection("127.0.0.1", self._target)
-            pumps = (_pump(reader, there, flowing), _pump(back, writer, flowing, answering))
-            ways = {asyncio.create_task(pump) for pump in pumps}
-            try:
-                await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
-                await flowing.wait()
-            finally:
-                for way in ways:
-                    way.cancel()
-                await asyncio.gather(*ways, return_exceptions=True)
-        except (OSError, asyncio.CancelledError):
-            pass  # nobody listens there, or the connection is dropped
+        except OSError:
+            return  # nobody listens there
+        pumps = (_pump(reader, there, flowing), _pump(back, writer, flowing, answering))
+        ways = {asyncio.create_task(pump) for pump in pumps}
+        try:
+            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+            await flowing.wait()
         finally:
-            for side in (writer, there):
-                if side is not None:
-                    side.transport.abort()
+            for way in ways:
+                way.cancel()
+            there.transport.abort()
+            await asyncio.gather(*ways, return_exceptions=True)
 
 
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *open_when: asyncio.Event) -> None:
