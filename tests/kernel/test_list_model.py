@@ -58,6 +58,8 @@ class Machine(RuleBasedStateMachine):
         self.held: list[tuple[ListLane, Claim]] = []
         self.lanes: dict[str, ListLane] = {}
         self.names = 0
+        self.deaths = 0
+        """Workers that died, or were taken for dead."""
         config = list_settings(self.addr, move=0.02)
         self.cut = Cutting(self.addr)
         self.server = self.run(asyncio.start_server(self.cut.accepted, "127.0.0.1", 0))
@@ -75,8 +77,19 @@ class Machine(RuleBasedStateMachine):
 
     # What may happen.
 
-    @rule(job=st.sampled_from("abcd"), queue=st.integers(0, 1), count=st.integers(1, 3), ours=st.booleans())
-    def push(self, job: str, queue: int, count: int, ours: bool) -> None:
+    @rule(
+        job=st.sampled_from("abcd"),
+        queue=st.integers(0, 1),
+        count=st.integers(1, 3),
+        ours=st.booleans(),
+        worker=st.sampled_from(WORKERS),
+    )
+    def push(self, job: str, queue: int, count: int, ours: bool, worker: str) -> None:
+        """Producers push, and somebody takes some of it."""
+        self._push(job, queue, count, ours)
+        self.fetch(worker, count, 0.03)
+
+    def _push(self, job: str, queue: int, count: int, ours: bool = False) -> None:
         name = self.box.names.queues[queue]
         made = payload(job, **({"origin_queue": name} if ours else {}))
         self.run(self.box.push(name, *[made] * count))
@@ -94,15 +107,35 @@ class Machine(RuleBasedStateMachine):
         lane = self.lanes[worker]
         self.held += [(lane, claim) for claim in self.run(lane.claim(limit, wait))]
 
-    @rule(pick=PICK, outcome=st.sampled_from([Success(), NEVER, PASSING, DEFERRAL]), lose=LUCK)
-    def settle(self, pick: int, outcome: Success | Failure, lose: int) -> None:
+    def _any(self, pick: int) -> tuple[ListLane, Claim] | None:
+        """One of the claims there are, no longer ours to use; there mostly is one, so that things happen."""
         if not self.held:
+            self._push("abcd"[pick % 4], pick % 2, 2)
+            self.fetch(WORKERS[pick % 3], 2, 0.03)
+        return self.held.pop(pick % len(self.held)) if self.held else None
+
+    @rule(
+        pick=PICK,
+        outcome=st.sampled_from([Success(), NEVER, PASSING, DEFERRAL]),
+        lose=LUCK,
+        lapsed=LUCK,
+        heir=st.sampled_from(WORKERS),
+    )
+    def settle(self, pick: int, outcome: Success | Failure, lose: int, lapsed: int, heir: str) -> None:
+        """Also by one who has lost everything to another, and does not know it."""
+        found = self._any(pick)
+        if found is None:
             return
-        lane, claim = self.held.pop(pick % len(self.held))
+        lane, claim = found
+        if lapsed == 0:
+            self._lapse(lane, heir)
         if lose == 0:
             self.cut.lose(scripts.FILE_SETTLE.sha)
         told = self.run(self.box.settle(lane, [claim], outcome))[0]
         self.cut.left = 0
+        self._told(claim, outcome, told)
+
+    def _told(self, claim: Claim, outcome: Success | Failure, told: str) -> None:
         if told == "completed":
             assert isinstance(outcome, Success)
             self.done[name_of(claim.payload)] += 1
@@ -127,9 +160,10 @@ class Machine(RuleBasedStateMachine):
 
     @rule(pick=PICK, lose=LUCK)
     def give_back(self, pick: int, lose: int) -> None:
-        if not self.held:
+        found = self._any(pick)
+        if found is None:
             return
-        lane, claim = self.held.pop(pick % len(self.held))
+        lane, claim = found
         if lose == 0:
             self.cut.lose(scripts.FILE_SETTLE.sha)
         self.run(lane.give_back([claim]))
@@ -147,11 +181,17 @@ class Machine(RuleBasedStateMachine):
             fresh = self.box.lane(f"{worker}-{self.names}", clients=self.through)
             self.lanes[worker] = self.run(fresh)
 
-    @rule(worker=st.sampled_from(WORKERS), luck=LUCK)
-    def lapse(self, worker: str, luck: int) -> None:
-        """Its heartbeat is over and it does not know: only the lists stand between it and the heirs."""
+    @rule(worker=st.sampled_from(WORKERS), heir=st.sampled_from(WORKERS), luck=LUCK)
+    def lapse(self, worker: str, heir: str, luck: int) -> None:
         if luck == 0:
-            self.run(self.box.lapse(self.lanes[worker].worker_id))
+            self._lapse(self.lanes[worker], heir)
+
+    def _lapse(self, lane: ListLane, heir: str) -> None:
+        """Its heartbeat is over and it does not know: only the lists stand between it and its heir."""
+        self.deaths += 1
+        self.run(self.box.lapse(lane.worker_id))
+        self.run(self.box.reaper.run())
+        self.fetch(heir, 4, 0.0)
 
     @rule(worker=st.sampled_from(WORKERS), luck=LUCK)
     def lapse_and_learn(self, worker: str, luck: int) -> None:
@@ -159,8 +199,10 @@ class Machine(RuleBasedStateMachine):
         if luck:
             return
         lane = self.lanes[worker]
-        self.held = [(owner, claim) for owner, claim in self.held if owner is not lane]
         self.run(self._relive(lane))
+        late = [claim for owner, claim in self.held if owner is lane]
+        self.held = [(owner, claim) for owner, claim in self.held if owner is not lane]
+        assert self.run(self.box.settle(lane, late, Success())) == ["fenced"] * len(late)
 
     async def _relive(self, lane: ListLane) -> None:
         name = self.box.names.heartbeat(lane.worker_id)
@@ -175,19 +217,35 @@ class Machine(RuleBasedStateMachine):
     def reap(self) -> None:
         self.run(self.box.reaper.run())
 
-    @rule(worker=st.sampled_from(WORKERS))
-    def reconcile(self, worker: str) -> None:
+    @rule(worker=st.sampled_from(WORKERS), again=st.booleans())
+    def reconcile(self, worker: str, again: bool) -> None:
+        """What a worker runs stays with it; what nobody knows of goes back at the second look."""
         lane = self.lanes[worker]
         running = [claim for owner, claim in self.held if owner is lane]
-        lane._strays._doubted_at = 0.0  # a second has passed
-        self.run(lane.reconcile(running))
+        for _ in range(1 + again):
+            lane._strays._doubted_at = 0.0  # a second has passed
+            self.run(lane.reconcile(running))
+        self.run(lane._settling.flush())
 
-    @rule(worker=st.sampled_from(WORKERS), limit=st.integers(1, 4))
-    def lose_what_was_taken(self, worker: str, limit: int) -> None:
+    @rule(worker=st.sampled_from(WORKERS), limit=st.integers(1, 4), found=st.booleans())
+    def lose_what_was_taken(self, worker: str, limit: int, found: bool) -> None:
         """The reply to a take does not come; the look for strays is the only one to find it."""
+        lane = self.lanes[worker]
+        self._push("abcd"[limit - 1], limit % 2, 2)
         self.cut.lose(scripts.FILE_TAKE.sha)
         self.fetch(worker, limit, 0.0)
         self.cut.left = 0
+        if found:
+            self.reconcile(worker, again=True)
+            assert self.run(self._are_all_known(lane))
+
+    async def _are_all_known(self, lane: ListLane) -> bool:
+        """What is on the lists of a worker is what it knows of; its blocked moves go on meanwhile."""
+        for _ in range(200):
+            if not await lane._strays.held() - lane._known():
+                return True
+            await asyncio.sleep(0.02)
+        return False
 
     # What always holds.
 
@@ -206,7 +264,7 @@ class Machine(RuleBasedStateMachine):
         letters = places.get(self.box.names.dead_letters, Counter())
         looped = letters - self.dead
         assert not self.dead - letters - Counter({JUNK: self.dead[JUNK]})
-        assert not looped or self.names, "dead letters that no outcome has made are crash loops"
+        assert not looped or self.deaths >= 3, "dead letters that no outcome has made are crash loops"
 
     async def _places(self) -> dict[str, Counter[bytes]]:
         """Every list, by the names of the jobs; read in one step, as settlements go on by themselves."""
@@ -275,7 +333,7 @@ class Machine(RuleBasedStateMachine):
         left = {key for key in left if not key.startswith("jobqueue:batch:")}  # they expire
         assert left <= {*ends, keys.FILE_CRASHES}, "side keys"
         for letter in await self.box.list(ends[1]):
-            assert letter == JUNK or "failure" in json.loads(letter) or self.names
+            assert letter == JUNK or "failure" in json.loads(letter) or self.deaths >= 3
 
     async def _close(self) -> None:
         for lane in list(self.box.lanes):
@@ -286,6 +344,7 @@ class Machine(RuleBasedStateMachine):
         await self.box.clients.close()
 
     def _die(self, worker: str) -> None:
+        self.deaths += 1
         lane = self.lanes[worker]
         self.held = [(owner, claim) for owner, claim in self.held if owner is not lane]
         self.run(self.box.die(lane))
