@@ -158,7 +158,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.chaos.files", description=__doc__)
     parser.add_argument("--seed", type=int, default=0, help="0 draws one")
     parser.add_argument("--files", type=int, default=5_000)
-    parser.add_argument("--spread", type=float, default=30.0, help="seconds over which the files are written")
+    parser.add_argument("--spread", type=float, default=20.0, help="seconds over which the files are written")
     parser.add_argument("--pause", type=float, default=12.0, help="the longest time between two kills of one process")
     parser.add_argument("--timeout", type=float, default=480.0, help="seconds until it counts as hung")
     parser.add_argument("--keep", type=Path, help="a directory for data and logs, kept afterwards")
