@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+from kernel.breakers import result_of
 from kernel.clock import Clock
-from kernel.errors import is_dependency_fault
 from kernel.lanes.retry import RetryRule, writable
 from kernel.lanes.tally import Tally
 from kernel.lanes.types import Claim, Failure, Outcome, Settled, Success
@@ -18,7 +18,6 @@ from kernel.telemetry import metrics
 from kernel.telemetry.logs import get_logger
 
 _UNDECODABLE = "VALIDATION_UNDECODABLE"
-_CIRCUIT_OPEN = "_CIRCUIT_OPEN"
 _TOLD = {outcome: Settled(outcome) for outcome in ("completed", "failed", "retrying", "fenced")}
 _log = get_logger(__name__)
 
@@ -68,12 +67,11 @@ class Endings:
     def breaker(self, claim: Claim, outcome: Outcome) -> None:
         """Tells the breaker of its queue how a job has ended."""
         queue = self._queues.index(claim.queue)
-        if isinstance(outcome, Success):
-            self._taking.record(queue, claim.admission, ok=True)
-        elif outcome.code.endswith(_CIRCUIT_OPEN):
+        result = result_of(outcome.code if isinstance(outcome, Failure) else "")
+        if result is None:
             self._taking.release(queue, claim.admission)
         else:
-            self._taking.record(queue, claim.admission, ok=not is_dependency_fault(outcome.code))
+            self._taking.record(queue, claim.admission, ok=result)
 
     def fenced(self, claim: Claim) -> Settled:
         """Another has the job by now, and decides about it."""

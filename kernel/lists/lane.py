@@ -214,6 +214,8 @@ class ListLane:
             await self._clock.sleep(_BREATH)
             return []
         if epoch != self.epoch:
+            for one in taken:  # whoever probes the queue next must not wait for these
+                self._taking.release(one.queue, one.admission)
             return []
         if not taken and wait:
             await self._stir_within(wait)
@@ -439,6 +441,8 @@ class ListLane:
         metrics.LEASE_LOST.inc()
         _log.error("list_lease_lost", worker_id=self.worker_id)
         self.epoch += 1
+        for claim in self._held.values():
+            self._taking.release(self._number(claim.queue), claim.admission)
         self._held.clear()
         self._brought.clear()
         self.quiet = False
