@@ -1,6 +1,6 @@
 """Both lanes of a worker as one: its slots are for whatever there is to do.
 
-Where both lanes have work each gets half of the free slots, one slot in turn. A lane that has nothing costs the other
+Where both lanes have work each gets half of the slots. A lane that has nothing costs the other
 nothing: the queues of file jobs are waited at by blocked moves, the streams by a blocking read, and neither is asked
 before it answers. A job that may have killed its process runs with nothing else beside it, from whichever lane it is.
 """
@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Collection, Iterable
 
 from kernel.clock import Clock
+from kernel.lanes.reader import ANSWER
 from kernel.lanes.types import Claim, Outcome, Settled
 from kernel.lanes.worker import WorkerLane
 from kernel.lists.lane import SURPLUS_SECONDS, ListLane
@@ -58,6 +59,7 @@ class Lanes:
         lists.stirred = self._stir
         self._stirred: asyncio.Future[None] | None = None
         self._turn = 0
+        self._ahead = 0  # by how many the files are, since both lanes have work
         self._returned_at = clock.monotonic()
 
     @property
@@ -103,20 +105,26 @@ class Lanes:
         if suspects and self._solo.wanted(suspects, busy=stream.busy or lists.busy):
             return await self._alone(wait)
         if lists.quiet or not lists.alive:
+            self._ahead = 0
             return await stream.claim(limit, wait, self._until_stirred())
         if stream.quiet:
+            self._ahead = 0
             return await lists.claim(limit, 0)
         return await self._halves(limit)
 
     async def _halves(self, limit: int) -> list[Claim]:
-        """Half from each, and what one lacks from the other. The streams are asked first and answered last."""
-        self._turn ^= 1
-        half = (limit + self._turn) // 2
+        """Half from each, and what one lacks from the other, which is made up for while both have work.
+
+        The streams are asked first and answered last: both answers come at the same time.
+        """
+        half = min(limit, max(0, (limit - self._ahead) // 2))
         self.stream.begin(max(1, limit - half), self._block)
-        claims = await self.lists.claim(half, 0) if half else []
-        if len(claims) < limit:
-            claims += await self.stream.poll(limit - len(claims), self._block)
-        return claims
+        files = await self.lists.claim(half, 0) if half else []
+        tasks: list[Claim] = []
+        if len(files) < limit:
+            tasks = await self.stream.poll(limit - len(files), self._block, 0.0 if half else ANSWER)
+        self._ahead = max(-limit, min(limit, self._ahead + len(files) - len(tasks)))
+        return files + tasks
 
     async def _alone(self, wait: float) -> list[Claim]:
         """One suspect of either lane, once nothing runs here; until then, and while it runs, nothing."""

@@ -19,6 +19,8 @@ from kernel.redis import BLOCK_MARGIN
 from kernel.telemetry.logs import get_logger
 
 _LONGEST_PAUSE = 5.0
+ANSWER = 0.01
+"""Seconds within which a read that finds something is mostly answered."""
 _log = get_logger(__name__)
 
 
@@ -35,17 +37,18 @@ class Reader:
         self._reading: asyncio.Task[list[Entry]] | None = None
         self.until: asyncio.Future[None] | None = None
         """Where there is one, nobody waits for a read beyond it; the read goes on."""
+        self._begun = 0.0
         self._pause = 0.1
         self.last_poll = clock.monotonic()
         """When a read last succeeded, by the monotonic clock."""
 
-    async def read(self, limit: int, block: float, *, linger: bool = True) -> list[Entry]:
+    async def read(self, limit: int, block: float, linger: float | None = None) -> list[Entry]:
         """At least `limit / partitions` entries of each busy partition; waits up to `block` seconds for the first.
 
-        Without `linger` it is not waited for at all: a later call gets what comes.
+        With `linger` it is waited for only so many seconds, while the read goes on: a later call gets what comes.
         """
         reading = self.begin(limit, block)
-        patience = block + BLOCK_MARGIN if linger else 0
+        patience = block + BLOCK_MARGIN if linger is None else linger
         if not reading.done():
             waited_for: list[asyncio.Future[Any]] = [reading] if self.until is None else [reading, self.until]
             await asyncio.wait(waited_for, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
@@ -54,6 +57,7 @@ class Reader:
     def begin(self, limit: int, block: float) -> asyncio.Task[list[Entry]]:
         """Starts a read, where none goes on."""
         if self._reading is None:
+            self._begun = self._clock.monotonic()
             self._reading = asyncio.create_task(self._read(limit, block), name="lane-read")
         return self._reading
 
@@ -71,8 +75,10 @@ class Reader:
 
     @property
     def waits(self) -> bool:
-        """Whether a read goes on and has brought nothing yet."""
-        return self._reading is not None and not self._reading.done()
+        """Whether a read goes on and finds nothing: it would have been answered by now."""
+        if self._reading is None or self._reading.done():
+            return False
+        return self._clock.monotonic() - self._begun > ANSWER
 
     async def drop(self) -> None:
         """Gives up the read that is under way; what Redis has given to it is found by the reconciliation."""

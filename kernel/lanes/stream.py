@@ -175,11 +175,14 @@ class StreamLane:
                 if claims or self._clock.monotonic() >= ends or self._stopping or (until and until.done()):
                     return claims
 
-    async def poll(self, limit: int, block: float) -> list[Claim]:
-        """Up to `limit` tasks that are here by now; a read of `block` seconds goes on, for the next call."""
+    async def poll(self, limit: int, block: float, linger: float) -> list[Claim]:
+        """Up to `limit` tasks that are here within `linger` seconds.
+
+        A read of `block` seconds goes on, for the next call.
+        """
         async with self._claiming:
             self._reader.until = None
-            return await self._attempt(limit, block, linger=False)
+            return await self._attempt(limit, block, linger)
 
     def begin(self, limit: int, block: float) -> None:
         """Starts a read for the next call, where that is all that there is to do."""
@@ -192,7 +195,7 @@ class StreamLane:
         now = self._clock.monotonic()
         return self._reader.waits and not self._kept and self._takeover.idle_for() > 0 and now < self._next_reconcile
 
-    async def _attempt(self, limit: int, wait: float, *, linger: bool = True) -> list[Claim]:
+    async def _attempt(self, limit: int, wait: float, linger: float | None = None) -> list[Claim]:
         if not self._alive:
             await self._clock.sleep(min(wait, 0.05))
             return []
@@ -204,8 +207,9 @@ class StreamLane:
                 self._kept = await self._takeover.take(limit)
             if len(self._kept) < limit:
                 block = 0.0 if self._kept else min(wait, self._takeover.idle_for())
-                linger = linger and not (self._kept and self._reader.waits)
-                self._kept += await self._reader.read(limit - len(self._kept), block, linger=linger)
+                if self._kept and self._reader.going_on:  # what is here does not wait for a read that blocks
+                    linger = 0.0
+                self._kept += await self._reader.read(limit - len(self._kept), block, linger)
             return await self._started(limit)
         except PipeLost as lost:
             _log.warn("lane_claim_lost", error=str(lost))

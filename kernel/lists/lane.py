@@ -69,8 +69,6 @@ class ListLane:
         self.lost = asyncio.Event()
         """Set when the lease has lapsed: every claim is void. Cleared once a new lease exists."""
         self.epoch = 0
-        self.suspects = 0
-        """Jobs that wait to be run alone, as far as is known."""
         self.quiet = False
         """Every queue was found empty, and is waited at: a claim would bring nothing."""
         self.stirred: Callable[[], None] = lambda: None
@@ -112,6 +110,8 @@ class ListLane:
             self._strand,
         )
         self._held: dict[str, Claim] = {}
+        self._waiting_suspects = 0
+        self._suspect = ""  # the claim that runs alone, or did
         self._brought: deque[Taken] = deque()
         self._numbers = itertools.count(1)
         self._claiming = asyncio.Lock()
@@ -227,7 +227,9 @@ class ListLane:
         taken = await self._taking.suspect()
         if taken is None:
             return None
-        return self._claims([taken]) if epoch == self.epoch else []
+        claims = self._claims([taken]) if epoch == self.epoch else []
+        self._suspect = claims[0].entry if claims else ""
+        return claims
 
     async def _alone(self, wait: float) -> list[Claim]:
         """One suspect, once nothing else runs here; until then, and while it runs, nothing."""
@@ -419,8 +421,13 @@ class ListLane:
         """Seconds since Redis last answered a request for work."""
         return self._clock.monotonic() - max(self._taking.last_poll, self._movers.last_poll)
 
+    @property
+    def suspects(self) -> int:
+        """Jobs that wait to be run alone, as far as is known, and the one that is."""
+        return self._waiting_suspects + (self._suspect in self._held)
+
     def _seen(self, suspects: int) -> None:
-        self.suspects = suspects
+        self._waiting_suspects = suspects
 
     def _payloads(self) -> list[bytes]:
         """The jobs that are held, for the thread of the heartbeat."""
