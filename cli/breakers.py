@@ -7,11 +7,14 @@ import typer
 from cli import channels
 from cli.command import command, group
 from cli.output import as_dict, out
+from cli.problems import USAGE, CommandError
 from cli.settings import settings
 from fetchbox.operator.v1.files_pb2 import Breaker
 from fetchbox.operator.v1.operator_service_pb2 import ListBreakersRequest, ResetBreakerRequest
 
 app = group("Look at circuit breakers, and close them by hand.")
+_KINDS = ("host:", "task:", "queue:")
+_WHERE = "`fetchbox breakers list` shows those that are not closed."
 
 
 @command(app, "list")
@@ -39,6 +42,9 @@ def reset(
 
     `fetchbox breakers reset host:example.org`
     """
+    for name in names:
+        if not name.startswith(_KINDS):
+            raise CommandError(f"{name!r} is no breaker: names begin with host:, task: or queue:", USAGE, hint=_WHERE)
     with channels.operator(settings(context)) as stub:
         known = {breaker.name for breaker in stub.ListBreakers(ListBreakersRequest()).breakers}
         answers = [stub.ResetBreaker(ResetBreakerRequest(name=name)) for name in names]

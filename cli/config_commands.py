@@ -3,7 +3,7 @@
 import json
 import os
 import re
-from collections.abc import Iterable, MutableMapping
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -45,10 +45,23 @@ def check(context: typer.Context, file: File = None) -> None:
     tasks = sorted({*handlers, *handlers.remote})
     if path is not None and not path.exists():
         out.note(f"there is no {path}: the defaults hold", "yellow")
+    for name, right in _misnamed(os.environ):
+        out.note(f"{name} overrides nothing: the variable is {right}", "yellow")
     if out.json:
         out.document({"valid": True, "job_types": sorted(config.job_types), "tasks": tasks})
     else:
         out.line(f"valid; job types: {', '.join(sorted(config.job_types))}; tasks: {', '.join(tasks) or 'none'}")
+
+
+def _misnamed(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Variables that have `FETCHBOX_` where the key has a bare name, or the other way round; and the right ones."""
+    from kernel.config import environment_names  # noqa: PLC0415  # 0.3 s that most commands need not pay
+
+    for right, key in environment_names():
+        bare = key.upper().replace(".", "_")
+        for name in (bare, f"FETCHBOX_{bare}"):
+            if name != right and name in environ:
+                yield name, right
 
 
 @command(app)

@@ -1,5 +1,6 @@
 """`fetchbox files`: file jobs on their priority lists, and those that failed for good."""
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -28,6 +29,8 @@ Digests = Annotated[list[str] | None, typer.Argument(help="Digests, as `files dl
 OfCode = Annotated[str, typer.Option("--code", help="All with this failure code.")]
 _REPLAYED = "replayed"
 _NOT_FOUND = "not_found"
+_DIGEST = re.compile("[0-9a-f]{40}")
+_WHERE = "`fetchbox files dlq` shows digests."
 
 
 @command(app)
@@ -118,7 +121,7 @@ def replay(
 
     With `--code` or `--all` the outcomes are counted, and what fails meanwhile is left out.
     """
-    chosen = list(digests or ())
+    chosen = _named(digests)
     if bool(chosen) == (bool(code) or everything):
         raise _nothing_named("--code or --all")
     with channels.operator(settings(context)) as stub:
@@ -171,7 +174,7 @@ def _count(counts: Counter[str]) -> None:
     else:
         out.facts(counted)
     if not counts:
-        out.note("there is no such dead letter; `fetchbox files dlq` shows those there are", "yellow")
+        _none_found()
 
 
 @command(app)
@@ -187,7 +190,7 @@ def purge(
 
     `fetchbox files purge --all`
     """
-    chosen = list(digests or ())
+    chosen = _named(digests)
     if bool(chosen) == everything:
         raise _nothing_named("--all")
     confirm("Delete these dead letters for good?", yes=yes)
@@ -204,10 +207,24 @@ def purge(
         out.document({"purged": purged})
     else:
         out.facts({"purged": purged})
+    if not purged:
+        _none_found()
+
+
+def _named(digests: list[str] | None) -> list[str]:
+    chosen = list(digests or ())
+    for one in chosen:
+        if not _DIGEST.fullmatch(one):
+            raise CommandError(f"{one!r} is no digest", USAGE, hint=_WHERE)
+    return chosen
+
+
+def _none_found() -> None:
+    out.note("there is no such dead letter; `fetchbox files dlq` shows those there are", "yellow")
 
 
 def _nothing_named(others: str) -> CommandError:
-    return CommandError(f"name either digests or {others}", USAGE, hint="`fetchbox files dlq` shows digests.")
+    return CommandError(f"name either digests or {others}", USAGE, hint=_WHERE)
 
 
 def _age(seconds: float) -> str:

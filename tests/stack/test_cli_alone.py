@@ -234,6 +234,17 @@ def test_a_check_says_when_there_is_no_file(cli: CommandLine) -> None:
 
 
 @pytest.mark.req("R002-cli.06")
+def test_a_check_names_a_variable_that_overrides_nothing(cli: CommandLine) -> None:
+    """A bare name where the key has a prefix, and the other way round."""
+    environ = {"FETCHBOX_PRODUCER_SCAN_DIR": "/in", "WORKER_FILE_ROOTS": "/in", "FETCHBOX_WORKER_INGEST": "there:1"}
+    run = cli.run("config", "check", environ=environ)
+    assert run.returncode == 0, run
+    assert set(run.stderr.splitlines()) == {
+        "FETCHBOX_PRODUCER_SCAN_DIR overrides nothing: the variable is PRODUCER_SCAN_DIR",
+        "WORKER_FILE_ROOTS overrides nothing: the variable is FETCHBOX_WORKER_FILE_ROOTS",
+    }
+
+
 def test_serve_ends_when_redis_is_not_there(cli: CommandLine) -> None:
     run = cli.spawn(
         "serve", "--role=operator", environ={"REDIS_ADDR": "127.0.0.1:9", "OBSERVABILITY_METRICS_PORT": "0"}

@@ -181,12 +181,15 @@ def test_purging_takes_what_is_named_or_all(connected: CommandLine, store: redis
     run = connected.run("files", "purge", "--all", "--yes", "--json")
     assert (run.returncode, json.loads(run.stdout)) == (0, {"purged": 1202})
     assert letters(connected) == []
+    assert connected.run("files", "purge", digest(entries[7]), "-y").stderr.startswith("there is no such dead letter")
 
 
 def test_a_digest_that_is_none_is_refused(connected: CommandLine) -> None:
-    run = connected.run("files", "replay", "nonsense")
-    assert run.returncode == 3
-    assert "digests[0]" in run.stderr
+    for call in (("replay", "nonsense"), ("purge", "f" * 39), ("purge", "f" * 40, "nonsense", "--yes")):
+        run = connected.run("files", *call)
+        assert run.returncode == 2
+        assert "is no digest" in run.stderr
+        assert "`fetchbox files dlq`" in run.stderr
 
 
 def test_breakers_are_listed_and_closed_by_hand(connected: CommandLine, opened: str) -> None:
@@ -196,6 +199,9 @@ def test_breakers_are_listed_and_closed_by_hand(connected: CommandLine, opened: 
     assert (row["state"], row["failures"]) == ("open", "40")
     assert row["retry after"].endswith(" s")
     assert "\x1b[31mopen" in connected.in_terminal("breakers", "list")
+    run = connected.run("breakers", "reset", opened, "example.org")
+    assert (run.returncode, run.stdout) == (2, "")
+    assert "names begin with host:" in run.stderr
     run = connected.run("breakers", "reset", opened, "task:nobody")
     assert run.returncode == 0, run
     closed = {row["breaker"] for row in rows(run.stdout) if row["state"] == "closed"}
