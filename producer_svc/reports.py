@@ -72,8 +72,8 @@ class Reports:
             self._unsaid += 1
             return
         self._lines += 1
-        problem = error.strerror or "" if error is not None else ""
-        _log.warn("file_left_alone", reason=str(outcome), path=shown(path), problem=problem)
+        said = {"problem": error.strerror} if error is not None and error.strerror else {}
+        _log.warn("file_left_alone", reason=str(outcome), path=shown(path), **said)
 
     def scan_ended(self) -> None:
         """Says how many lines were left out, and lets the next scan write again."""

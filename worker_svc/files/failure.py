@@ -38,11 +38,15 @@ def changed(what: str) -> FileFailure:
     return failure(codes.FAILURE_CODE_HANDLER_FILE_CHANGED, what)
 
 
+def _missing(number: int, said: str) -> str:
+    return "there is no such file" if number == errno.ENOENT else f"there is no such file: {said}"
+
+
 def of_system(error: OSError) -> FileFailure:
     """What the system said of a path or a descriptor."""
     said = os.strerror(error.errno) if error.errno else str(error)
     if error.errno in _MISSING:
-        return failure(codes.FAILURE_CODE_VALIDATION_FILE_MISSING, f"there is no such file: {said}")
+        return failure(codes.FAILURE_CODE_VALIDATION_FILE_MISSING, _missing(error.errno, said))
     if error.errno in _FORBIDDEN:
         return failure(codes.FAILURE_CODE_AUTH_FILE_UNREADABLE, f"the worker may not read the file: {said}")
     return failure(codes.FAILURE_CODE_SYSTEM_FILE_READ, f"the file cannot be read: {said}")

@@ -65,7 +65,7 @@ class Roots:
             inner = _relative(real, real_root)
             if inner is not None:
                 return Place(named, real_root, tuple(inner.split("/")) if inner else (), self._key(root, below))
-        raise _outside("a symbolic link leads out of the roots")
+        raise _outside("a symbolic link leads out of worker.file_roots")
 
     def _below(self, named: str) -> tuple[str, str]:
         """The root that the words of a path name, as the configuration has it, and the rest of the words."""
@@ -77,7 +77,7 @@ class Roots:
             below = _relative(named, real)
             if below is not None:
                 return root, below
-        raise _outside("the path is not below a root")
+        raise _outside("the path is not below one of worker.file_roots")
 
     def _real(self) -> dict[str, str]:
         """The roots that are there, without symbolic links, now: a link may be pointed elsewhere at any time."""
