@@ -111,6 +111,11 @@ class LocalPlatform:
         return dict(self._environ)
 
     @property
+    def metrics(self) -> dict[str, int]:
+        """The ports at which the roles show their metrics; empty where they are off."""
+        return {role.value: port for role, port in self._metrics.items() if port}
+
+    @property
     def _state_file(self) -> Path:
         return self.data / "running.json"
 

@@ -1,5 +1,6 @@
 """`fetchbox serve`: one process with one role, several, or all of them."""
 
+import errno
 import importlib
 from collections.abc import Sequence
 from enum import StrEnum
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cli.command import command
+from cli.output import out
 from cli.problems import UNAVAILABLE, CommandError, from_kernel
 from cli.ready import ReadyFile
 from cli.settings import config_problem, load_config, settings
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 _HINT = "Is the server named there running? `fetchbox up` starts everything on this machine."
+_TAKEN = "Another process listens there: stop it, or set the key that is named to another address."
 
 
 class Role(StrEnum):
@@ -66,7 +69,10 @@ def serve(
     `fetchbox serve --role=ingest --role=gateway`
     """
     options = settings(context)
-    loaded = load_config(config or options.config)
+    path = config or options.config
+    if path is not None and not path.exists():
+        out.note(f"there is no {path}: the defaults hold", "yellow")
+    loaded = load_config(path)
     run(loaded, chosen(role, loaded), ready_file)
 
 
@@ -102,7 +108,11 @@ def run(config: "Config", roles: Sequence[Role], ready_file: Path | None = None)
         problem.message = f"{names} cannot be started: {problem.message}"
         raise problem from error
     except OSError as error:
-        raise CommandError(f"{names} cannot be started: {error}", UNAVAILABLE, hint=_HINT) from error
+        raise CommandError(f"{names} cannot be started: {error}", UNAVAILABLE, hint=_hint(error)) from error
+
+
+def _hint(error: OSError) -> str:
+    return _TAKEN if error.errno == errno.EADDRINUSE else _HINT
 
 
 async def _serve(config: "Config", roles: Sequence[Role], name: str, ready_file: Path | None) -> None:

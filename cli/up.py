@@ -87,6 +87,9 @@ def _show(platform: "LocalPlatform") -> None:
         "S3 keys": str(platform.stack.seaweed.data / "s3.json"),
         "logs": str(platform.data / "logs"),
     }
+    ports = platform.metrics
+    if ports:
+        where["metrics"] = ", ".join(f"{role} 127.0.0.1:{port}" for role, port in ports.items())
     if config.producer.scan_dir:
         where["files from"] = config.producer.scan_dir
     if out.json:

@@ -109,6 +109,9 @@ def test_a_producer_without_a_directory_ends_with_2_before_it_connects(cli: Comm
     run = cli.run("serve", "--role=producer", environ=NO_REDIS)
     assert run.returncode == 2, run
     assert "producer.scan_dir" in run.stderr
+    run = cli.run("serve", "--role=producer", "--config=nowhere.toml", environ=NO_REDIS)
+    assert run.returncode == 2, run
+    assert "there is no nowhere.toml" in run.stderr
 
 
 @pytest.mark.req("R002-cli.06")
@@ -128,6 +131,7 @@ def test_a_taken_metrics_port_ends_a_role_with_4(cli: CommandLine, config: Confi
         run = cli.spawn("serve", f"--role={role}", environ=environ_of(config) | {"OBSERVABILITY_METRICS_PORT": port})
     assert run.returncode == 4, run
     assert "observability.metrics_port" in run.stderr
+    assert "Another process listens there" in run.stderr
     assert "Traceback" not in run.stderr
 
 
@@ -202,7 +206,8 @@ def test_a_ready_file_that_cannot_be_written_ends_the_start(cli: CommandLine, co
 def test_up_runs_a_producer_where_a_directory_is_named(cli: CommandLine) -> None:
     (cli.directory / "in").mkdir()
     (cli.directory / "in" / "a.txt").write_text("hello")
-    environ = {**cli.environment, **ENVIRON, "PRODUCER_SCAN_DIR": "in", "FETCHBOX_PRODUCER_SETTLE": "0s"}
+    own = {"PRODUCER_SCAN_DIR": "in", "FETCHBOX_PRODUCER_SETTLE": "0s", "OBSERVABILITY_METRICS_PORT": "9090"}
+    environ = {**cli.environment, **ENVIRON, **own}  # the port only switches metrics on: any are taken
     process = subprocess.Popen(
         cli.argv("up", "--any-ports", "--json"), cwd=cli.directory, env=environ, stdout=subprocess.PIPE, text=True
     )
@@ -210,6 +215,10 @@ def test_up_runs_a_producer_where_a_directory_is_named(cli: CommandLine) -> None
     try:
         where = json.loads(_document(process))
         assert where["files from"] == "in"
+        shown = dict(one.rsplit(" ", 1) for one in where["metrics"].split(", "))
+        assert set(shown) == {"operator", "ingest", "worker", "gateway", "producer"}
+        with urllib.request.urlopen(f"http://{shown['producer']}/metrics") as page:  # loopback
+            assert "jobs_produced_total" in page.read().decode()
         client = redis.Redis.from_url(f"redis://{where['Redis']}")
         until(lambda: client.llen(ListNames(defaults().worker).completed) == 1)
         client.close()
