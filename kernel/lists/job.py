@@ -18,9 +18,14 @@ import orjson
 
 _DECODER: Final = json.JSONDecoder()
 _SPACE: Final = re.compile(r"[ \t\n\r]*")
+_STEPS: Final = {b"[": 1, b"{": 1, b"]": -1, b"}": -1}
 _TRACE: Final = re.compile(r"[0-9a-f]{32}")
 _SPAN: Final = re.compile(r"[0-9a-f]{16}")
-_LONGEST_PATH: Final = 4096
+_LONGEST: Final = 4096
+"""Characters of a text: more than a path may have, and little enough for 500 jobs to be told of in one answer."""
+_DEEPEST: Final = 200
+"""Objects and arrays within each other. How deep Python reads depends on the depth of its caller, which is no rule."""
+_NESTING: Final = re.compile(rb'"(?:[^"\\]|\\.)*+"|[\[{]|[\]}]', re.DOTALL)
 _LARGEST: Final = 2**53
 """Up to here every language counts exactly."""
 
@@ -84,6 +89,8 @@ def read(payload: bytes) -> FileJob:
         raise JobError(f"is no JSON: {error}") from error
     if not isinstance(members, dict):
         raise JobError("is no JSON object")
+    if _is_too_deep(payload):
+        raise JobError(f"has more than {_DEEPEST} objects and arrays within each other")
     job = FileJob(
         id=_text(members, "id"),
         filepath=_text(members, "filepath"),
@@ -98,15 +105,29 @@ def read(payload: bytes) -> FileJob:
     )
     if not job.id or not job.filepath:
         raise JobError(f"{'filepath' if job.id else 'id'}: must not be empty")
-    if len(job.filepath) > _LONGEST_PATH or "\0" in job.filepath:
-        raise JobError(f"filepath: must have at most {_LONGEST_PATH} characters and no NUL")
+    if "\0" in job.filepath:
+        raise JobError("filepath: must have no NUL")
     return job
+
+
+def _is_too_deep(payload: bytes) -> bool:
+    """Of bytes that are JSON."""
+    if payload.count(b"[") + payload.count(b"{") <= _DEEPEST:
+        return False
+    depth = 0
+    for token in _NESTING.finditer(payload):
+        depth += _STEPS.get(token.group(), 0)
+        if depth > _DEEPEST:
+            return True
+    return False
 
 
 def _text(members: dict[str, Any], name: str) -> str:
     value = members.get(name, "")
     if not isinstance(value, str):
         raise JobError(f"{name}: must be a string")
+    if len(value) > _LONGEST:
+        raise JobError(f"{name}: must have at most {_LONGEST} characters")
     try:
         value.encode()
     except UnicodeEncodeError as error:

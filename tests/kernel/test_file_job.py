@@ -66,3 +66,34 @@ def test_a_number_that_not_every_language_counts_exactly_is_refused(member):
     text = json.dumps(json.loads(job) | {member: 2**70})
     with pytest.raises(JobError, match=member):
         read(text.encode())
+
+
+def test_a_text_that_no_answer_to_an_operator_would_hold_is_refused():
+    job = FileJob("a", "/x", 1).encode()
+    for member in ("id", "filepath", "priority", "creation_time", "trace_id", "span_id", "origin_queue"):
+        assert read(with_members(job, **{member: "y" * 4096}))
+        with pytest.raises(JobError, match=f"{member}: must have at most 4096 characters"):
+            read(with_members(job, **{member: "y" * 4097}))
+
+
+def _deeper(calls: int, payload: bytes) -> bytes:
+    return _deeper(calls - 1, payload) if calls else with_members(payload, n=1)
+
+
+@pytest.mark.parametrize(("open_", "close"), [("[", "]"), ('{"[":', "}")])
+def test_what_is_a_job_does_not_depend_on_how_deep_its_reader_is_called(open_, close):
+    """Python reads nesting as far as its stack goes: a job that was read at the top could not be changed below."""
+    for depth in range(100, 1000, 3):
+        text = '{"id": "a", "filepath": "/x", "x": "[[[", "d": ' + open_ * depth + "0" + close * depth + "}"
+        try:
+            read(text.encode())
+        except JobError:
+            assert depth >= 200
+            continue
+        assert depth < 200
+        assert json.loads(_deeper(500, text.encode()))["n"] == 1
+
+
+def test_brackets_in_texts_and_beside_each_other_are_not_within_each_other():
+    wide = json.dumps({"id": "a", "filepath": "/x", "q": '[{"\\' * 900, "l": [[[]] * 900, [{"b": {}}] * 900]})
+    assert read(wide.encode()).id == "a"
