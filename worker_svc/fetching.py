@@ -87,12 +87,13 @@ class TaskRunner:
             stored = await handler.run(task, attempt)
             return _stored(claim, attempt, stored)
         except FetchFailure as failure:
-            failed = self._failed(claim, attempt, failure.code, failure.message, failure.facts)
-            failed.retry_after = failure.retry_after
-            failed.counts = failure.counts
-            return self._unless_store_is_down(failed)
+            failed = self._failed(claim, attempt, failure.code, failure.message, failure.facts, failure.counts)
+            failed.retry_after = failure.retry_after if failed.code != _STORE_DOWN else self._pause
+            return failed
         except ObjectStoreError as error:
-            return self._unless_store_is_down(self._failed(claim, attempt, error.failure, error.message))
+            failed = self._failed(claim, attempt, error.failure, error.message)
+            failed.retry_after = self._pause if failed.code == _STORE_DOWN else None
+            return failed
         except (asyncio.CancelledError, GeneratorExit):
             raise
         except BaseException as error:  # noqa: BLE001 - also `sys.exit()`: a handler's fault is its task's outcome
@@ -100,13 +101,6 @@ class TaskRunner:
             failed = self._failed(claim, attempt, told.code, told.message)
             failed.retry_after = told.retry_after
             return failed
-
-    def _unless_store_is_down(self, failed: Failure) -> Failure:
-        """An outage of our own store is no fault of the task: it waits, and that costs no attempt."""
-        if failed.code == _STORE_DOWN:
-            failed.counts = False
-            failed.retry_after = self._pause
-        return failed
 
     def late(self, claim: Claim, deadline: float) -> Failure:
         """The outcome of an attempt that was stopped after `deadline` seconds."""
@@ -135,18 +129,26 @@ class TaskRunner:
         return complete
 
     def _failed(
-        self, claim: Claim, attempt: Attempt, code: str, message: str, facts: Mapping[str, Any] | None = None
+        self,
+        claim: Claim,
+        attempt: Attempt,
+        code: str,
+        message: str,
+        facts: Mapping[str, Any] | None = None,
+        counts: bool = True,
     ) -> Failure:
+        """The failure and its line. An outage of our own store is no fault of the task: it costs no attempt either."""
         task, attempts = claim.task, claim.attempt + 1
-        final = not is_retryable(code) or claim.attempt >= self._retries(claim).max_retries
+        counts = counts and code != _STORE_DOWN
+        final = counts and (not is_retryable(code) or claim.attempt >= self._retries(claim).max_retries)
         fields = {name: str(value) for name, value in (facts or {}).items()}
         line = attempt.line(
             LOG_LEVEL_ERROR if final else LOG_LEVEL_WARN,
-            f"attempt {attempts} failed: {message}",
+            f"attempt {attempts} {'failed' if counts else 'was put off'}: {message}",
             {**fields, "code": code, "attempt": str(attempts)},
         )
         detail = failed_line(task, attempts, code, message, facts or {})
-        return Failure(code, message, detail, logs=(*attempt.logs, line))
+        return Failure(code, message, detail, counts=counts, logs=(*attempt.logs, line))
 
 
 def _refusal(task: DownloadTask) -> tuple[str, str] | None:
