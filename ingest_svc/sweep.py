@@ -40,6 +40,7 @@ class Sweep:
             except (FetchboxError, ValueError) as error:
                 log.warn("sweep_failed", job_id=job_id, error=error)
         metrics.OUTBOX_LENGTH.set(await self._ledger.outbox_length())
+        metrics.OUTBOX_OVERDUE.set(await self._ledger.outbox_length(self._lease_ms))
 
     async def _finish(self, job_id: str) -> None:
         record = await self._ledger.get(job_id)

@@ -3,12 +3,30 @@
 from __future__ import annotations
 
 from fetchbox.config.v1 import config_pb2
+from fetchbox.errors.v1 import errors_pb2 as codes
 from kernel import keys
 from kernel.config import TASKS
+from kernel.errors import failure_name
 from kernel.lists.names import ListNames
 from kernel.telemetry import metrics
 
 
 def configure_labels(config: config_pb2.Config) -> None:
     """Job types and tasks; the priority lists, what stands around them, and the streams of work."""
-    metrics.configure([*config.job_types, *TASKS], [*ListNames(config.worker).all, keys.TASKS, keys.QUEUE])
+    names = ListNames(config.worker)
+    metrics.configure([*config.job_types, *TASKS], [*names.all, keys.TASKS, keys.QUEUE])
+    _begin_at_zero([*names.queues, keys.TASKS, keys.QUEUE])
+
+
+def _begin_at_zero(queues: list[str]) -> None:
+    """Counters whose first event is an alert are shown before it: a series that begins at 1 has not risen."""
+    for queue in queues:
+        metrics.JOBS_DEAD.labels(queue)
+        metrics.REAPED.labels(queue)
+        metrics.RECOVERY_SECONDS.labels(queue)
+        metrics.UNDECODABLE.labels(queue)
+    for topic in keys.TOPICS:
+        metrics.UNDECODABLE.labels(topic)
+        metrics.OFFSET_EPOCHS.labels(topic)
+    metrics.DEAD_LETTERS.labels(failure_name(codes.FAILURE_CODE_SYSTEM_CRASH_LOOP))
+    metrics.FINALIZERS.labels("broken")

@@ -58,9 +58,11 @@ class Intake(Base):
         )
         return [job_id.decode() for ids in found if isinstance(ids, list) for job_id in ids]
 
-    async def outbox_length(self) -> int:
-        """How many jobs, of manifests and of tasks, are accepted but not yet published."""
-        found = await self._many([("ZCARD", keys.outbox(lane)) for lane in (*self._lanes(), keys.QUEUE)])
+    async def outbox_length(self, older_than_ms: int = 0) -> int:
+        """How many jobs, of manifests and of tasks, are not yet published; only those begun so long ago at least."""
+        until = await self._clients.now_ms() - older_than_ms if older_than_ms else "+inf"
+        outboxes = [keys.outbox(lane) for lane in (*self._lanes(), keys.QUEUE)]
+        found = await self._many([("ZCOUNT", outbox, "-inf", until) for outbox in outboxes])
         return sum(count for count in found if isinstance(count, int))
 
     async def drop_outbox(self, job_id: str) -> None:

@@ -85,6 +85,7 @@ JOBS_REPEATED = _counter("jobs_repeated", "Submits that found their job by its i
 RESOURCES_ACCEPTED = _counter("resources_accepted", "Resources of accepted jobs.", "job_type")
 OUTBOX_FINISHED = _counter("outbox_finished", "Interrupted submits that the sweep finished.")
 OUTBOX_LENGTH = _gauge("outbox_length", "Accepted jobs whose work is not yet published.")
+OUTBOX_OVERDUE = _gauge("outbox_overdue", "Jobs among them whose submit is older than its lease.")
 SUBMIT_SECONDS = _histogram("submit_seconds", "A submit from its first byte to the answer.")
 
 # Workers.

@@ -10,6 +10,7 @@ from google.protobuf.duration_pb2 import Duration
 from cli.embedded.valkey import Valkey
 from fetchbox.config.v1.config_pb2 import Config
 from kernel import keys
+from kernel.ledger import Ledger
 from kernel.ledger.task_queue import TaskQueue
 from kernel.resources import Resources
 from kernel.telemetry import metrics
@@ -119,9 +120,11 @@ async def test_a_young_admission_is_left_to_its_owner(quick: Config, resources: 
         assert await client.outbox() == 1
 
         async def shown() -> bool:
-            return metrics.REGISTRY.get_sample_value("fetchbox_outbox_length") == 1
+            lengths = [metrics.REGISTRY.get_sample_value(f"fetchbox_outbox_{kind}") for kind in ("length", "overdue")]
+            return lengths == [1, 0]
 
         await until(shown)
+        assert await Ledger(resources.redis, quick).outbox_length(older_than_ms=1) == 1, "it is as old as that"
 
 
 @pytest.mark.parametrize("step", ["claimed", "admitted"])

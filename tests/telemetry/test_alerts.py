@@ -2,6 +2,8 @@
 
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +117,32 @@ def test_pages_name_log_lines_and_panels_that_there_are() -> None:
                 assert f'"{name}"' in source, f"{path.name}: nobody logs {name}"
         for title in re.findall(r"[Pp]anel ([A-Z]\w+(?: store)?)", text):
             assert title in titles, f"{path.name}: there is no panel {title}"
+
+
+_BEGIN = """
+from prometheus_client import generate_latest
+from kernel.config import defaults
+from kernel.labels import configure_labels
+from kernel.telemetry import metrics
+configure_labels(defaults())
+print(generate_latest(metrics.REGISTRY).decode())
+"""
+_TOLD_AGAIN = {"FetchboxFilesUnreadable"}
+"""What they count is counted again with each scan, so it rises beyond its first value."""
+
+
+def test_what_alerts_with_its_first_event_is_shown_before_it() -> None:
+    """A series that begins at 1 has not increased, as Prometheus sees it."""
+    shown = subprocess.run([sys.executable, "-c", _BEGIN], capture_output=True, text=True, check=True).stdout
+    looked_at = 0
+    for name in sorted(set(ALERTS) - _TOLD_AGAIN):
+        for series in re.findall(r"increase\((\w+(?:\{[^}]*\})?)\[\w+\]\)+ > \d", ALERTS[name]["expr"]):
+            metric, _, labels = series.rstrip("}").partition("{")
+            lines = [line for line in shown.splitlines() if re.match(rf"{metric}[{{ ]", line) and labels in line]
+            assert lines, f"{name}: {series} has no series before its first event"
+            assert {line.rpartition(" ")[2] for line in lines} == {"0.0"}
+            looked_at += 1
+    assert looked_at >= 8
 
 
 def test_every_alert_is_tested_both_ways() -> None:
