@@ -103,8 +103,8 @@ class Book:
         """How many breakers are half-open, and how many open."""
         ((second, micro),) = await self._run([("TIME",)])
         now = int(second) * 1000 + int(micro) // 1000
-        shut = keys.breakers_shut()
-        half_open, is_open = await self._run([("ZCOUNT", shut, "-inf", now), ("ZCOUNT", shut, f"({now}", "+inf")])
+        shut, forgotten = keys.breakers_shut(), now - self._terms.keep
+        half_open, is_open = await self._run([("ZCOUNT", shut, forgotten, now), ("ZCOUNT", shut, f"({now}", "+inf")])
         return half_open, is_open
 
     async def _run(self, commands: Sequence[Command]) -> list[Any]:
