@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TypeVar
 
 import grpc
@@ -30,7 +32,7 @@ from kernel.lists.lane import ListLane
 from kernel.lists.names import ListNames
 from kernel.log.topics import Topics, provision
 from kernel.resources import Resources
-from kernel.service import Periodic, Service
+from kernel.service import Duty, Periodic, Service
 from kernel.telemetry import metrics
 from kernel.telemetry.context import about_worker
 from worker_svc.announcement import Announcement
@@ -54,6 +56,25 @@ from worker_svc.watchdog import Watchdog
 from worker_svc.work import Work
 
 
+@dataclass(frozen=True, slots=True)
+class _Base:
+    """What most parts of a worker are made of."""
+
+    config: Config
+    resources: Resources
+    worker_id: str
+    deadlines: Deadlines
+    retries: Retries
+    breakers: Breakers
+    tasks: TaskHandlers
+    drained: asyncio.Event
+
+    @property
+    def lease_seconds(self) -> float:
+        """How long a worker that says nothing counts as alive."""
+        return seconds(self.config.worker.heartbeat_ttl)
+
+
 async def build(config: Config, resources: Resources) -> Service:
     """A worker with an id of its own; the streams exist afterwards.
 
@@ -62,100 +83,109 @@ async def build(config: Config, resources: Resources) -> Service:
     handlers = HandlerRegistry(config)
     await provision(resources.redis, config)
     configure_labels(config)
-    worker_id = uuid7()
-    about_worker(worker_id)
-    deadlines = Deadlines(config)
-    retries = Retries(config)
-    gates = RedisHostGates(resources.redis.commands, resources.clock)
-    secrets = environment_secrets(os.environ)
-    breakers = Breakers(resources.redis, config.circuit_breaker, resources.clock)
-    fetcher = Fetcher(config, resources.objects, gates, resources.clock, breakers=breakers, secrets=secrets)
-    task_handlers = TaskHandlers(config, secrets)
-    ledger = Ledger(resources.redis, config)
-    lane = _lane(WorkerLane, config, resources, worker_id, retries, task_handlers.remote)
-    lender = _lane(LendingLane, config, resources, f"{worker_id}-lender", retries, task_handlers.remote)
-    block = seconds(config.worker.block)
-    lanes = Lanes(lane, ListLane(resources.redis, config, worker_id, resources.clock, breakers), resources.clock, block)
+    clock, secrets = resources.clock, environment_secrets(os.environ)
+    base = _base(config, resources, secrets)
+    lane = _lane(WorkerLane, base, base.worker_id)
+    lists = ListLane(resources.redis, config, base.worker_id, clock, base.breakers)
+    lanes = Lanes(lane, lists, clock, seconds(config.worker.block))
+    gates = RedisHostGates(resources.redis.commands, clock)
+    fetcher = Fetcher(config, resources.objects, gates, clock, breakers=base.breakers, secrets=secrets)
     files = FileRunner(config, resources.objects)
-    work = Work(
-        TaskRunner(config, handlers, fetcher, resources.objects, resources.clock, retries),
-        QueuedRunner(config, task_handlers, lane, resources.clock, breakers),
-        files,
-    )
-    drained = asyncio.Event()
-    finalizer = Finalizer(
-        lane,
-        ledger,
-        Conclusion(ledger, resources.objects, handlers, deadlines.default),
-        Announcement(Topics(resources.redis, config)),
-        worker_id,
-        resources.clock,
-        seconds(config.worker.heartbeat_ttl),
-        drained,
-    )
-    runner = Runner(
-        lanes,
-        work,
-        Limits(config.worker.count, block),
-        resources.clock,
-        deadline=deadlines,
-        late=work.late,
-        final_due=finalizer.kick,
-        drained=drained,
-    )
-    leases = RemoteLeases(resources.redis, config)
-    waiting = Waiting(lender, lane, resources.clock)
-    lending = Lending(config, lender, leases, waiting, resources.clock, task_handlers.remote)
-    returning = Returning(config, lender, leases, deadline=deadlines, late=work.late, final_due=finalizer.kick)
-    drain_grace = seconds(config.worker.drain_grace)
-    steering = WorkerService(lane, runner, lending, returning, resources.clock, drain_grace)
+    fetches = TaskRunner(config, handlers, fetcher, resources.objects, clock, base.retries)
+    work = Work(fetches, QueuedRunner(config, base.tasks, lane, clock, base.breakers), files)
+    finalizer = _finalizer(base, lane, handlers)
+    runner = _runner(base, lanes, work, finalizer)
+    lending, returning = _lending(base, lane, work, finalizer)
+    steering = WorkerService(lane, runner, lending, returning, clock, seconds(config.worker.drain_grace))
     metrics.TASKS_RUNNING.set_function(lambda: len(runner.running))
     metrics.LAST_POLL_AGE.set_function(lambda: lanes.last_poll_age)
     collect_seldom()
-    reconcile_seconds = seconds(config.worker.heartbeat_ttl) / 2
-    return Service(
-        "worker",
-        [
-            breakers,
-            Connections(fetcher),
-            task_handlers,
-            files,
-            runner,
-            Watchdog(runner.running, deadlines, seconds(config.worker.heartbeat_ttl), resources.clock),
-            Periodic("cancel", POLL_SECONDS, CancelWatch(lane, runner, work.canceled), resources.clock),
-            Periodic("reconcile", reconcile_seconds, lambda: lanes.reconcile(runner.held()), resources.clock),
-            finalizer,
-            lending,
-            Periodic("lending.tidy", SURPLUS_SECONDS, lending.tidy, resources.clock),
-            *list_duties(config, resources, resources.clock),
-            Periodic(
-                "breakers.gauges",
-                seconds(config.observability.queue_sample_interval),
-                BreakerGauges(breakers, ListNames(config.worker).queues, TASKS).run,
-                resources.clock,
-            ),
-            _server(config, steering),
-        ],
+    slots: list[Duty] = [base.breakers, Connections(fetcher), base.tasks, files, runner]
+    upkeep: list[Duty] = [
+        Watchdog(runner.running, base.deadlines, base.lease_seconds, clock),
+        Periodic("cancel", POLL_SECONDS, CancelWatch(lane, runner, work.canceled), clock),
+        Periodic("reconcile", base.lease_seconds / 2, lambda: lanes.reconcile(runner.held()), clock),
+    ]
+    tidy = Periodic("lending.tidy", SURPLUS_SECONDS, lending.tidy, clock)
+    shared = [*list_duties(config, resources, clock), _breaker_gauges(base)]
+    return Service("worker", [*slots, *upkeep, finalizer, lending, tidy, *shared, _server(config, steering)])
+
+
+def _base(config: Config, resources: Resources, secrets: Mapping[str, str]) -> _Base:
+    worker_id = uuid7()
+    about_worker(worker_id)
+    return _Base(
+        config,
+        resources,
+        worker_id,
+        Deadlines(config),
+        Retries(config),
+        Breakers(resources.redis, config.circuit_breaker, resources.clock),
+        TaskHandlers(config, secrets),
+        asyncio.Event(),
     )
 
 
 _L = TypeVar("_L", bound=WorkerLane)
 
 
-def _lane(
-    kind: type[_L], config: Config, resources: Resources, worker_id: str, retries: Retries, remote: frozenset[str]
-) -> _L:
-    """Every fetch job is finalized: its results document is written then. `remote` tasks run elsewhere."""
+def _lane(kind: type[_L], base: _Base, worker_id: str) -> _L:
+    """Every fetch job is finalized: its results document is written then."""
     return kind(
-        resources.redis,
-        config,
+        base.resources.redis,
+        base.config,
         worker_id,
-        resources.clock,
+        base.resources.clock,
         random.Random(),  # noqa: S311 - spreads retries, hides nothing
         finalizes=lambda _: True,
-        retry_rule=retries,
-        remote=remote,
+        retry_rule=base.retries,
+        remote=base.tasks.remote,
     )
+
+
+def _finalizer(base: _Base, lane: WorkerLane, handlers: HandlerRegistry) -> Finalizer:
+    redis, objects = base.resources.redis, base.resources.objects
+    ledger = Ledger(redis, base.config)
+    return Finalizer(
+        lane,
+        ledger,
+        Conclusion(ledger, objects, handlers, base.deadlines.default),
+        Announcement(Topics(redis, base.config)),
+        base.worker_id,
+        base.resources.clock,
+        base.lease_seconds,
+        base.drained,
+    )
+
+
+def _runner(base: _Base, lanes: Lanes, work: Work, finalizer: Finalizer) -> Runner:
+    worker = base.config.worker
+    return Runner(
+        lanes,
+        work,
+        Limits(worker.count, seconds(worker.block)),
+        base.resources.clock,
+        deadline=base.deadlines,
+        late=work.late,
+        final_due=finalizer.kick,
+        drained=base.drained,
+    )
+
+
+def _lending(base: _Base, lane: WorkerLane, work: Work, finalizer: Finalizer) -> tuple[Lending, Returning]:
+    """What lends tasks to remote workers, and what takes their outcomes; their lane has a lease of its own."""
+    config, clock = base.config, base.resources.clock
+    lender = _lane(LendingLane, base, f"{base.worker_id}-lender")
+    leases = RemoteLeases(base.resources.redis, config)
+    lending = Lending(config, lender, leases, Waiting(lender, lane, clock), clock, base.tasks.remote)
+    late, kick = work.late, finalizer.kick
+    return lending, Returning(config, lender, leases, deadline=base.deadlines, late=late, final_due=kick)
+
+
+def _breaker_gauges(base: _Base) -> Periodic:
+    gauges = BreakerGauges(base.breakers, ListNames(base.config.worker).queues, TASKS)
+    pause = seconds(base.config.observability.queue_sample_interval)
+    return Periodic("breakers.gauges", pause, gauges.run, base.resources.clock)
 
 
 def _server(config: Config, service: WorkerService) -> GrpcServer:
