@@ -166,7 +166,7 @@ class ListLane:
 
     async def _leave(self) -> None:
         """Gives back everything that is on the processing lists; what remains after that the reaper takes."""
-        await self._movers.rest()
+        await self._movers.rest(self._link)
         for claim in list(self._held.values()):
             self._let_go(claim)
         for taken in self._brought:
@@ -202,17 +202,18 @@ class ListLane:
         if not self.alive:
             await self._clock.sleep(min(wait, _BREATH))
             return []
+        epoch, taken = self.epoch, list[Taken]()
         try:
             if self.solo.wanted(self.suspects, busy=self.busy or self.neighbours()):
                 return await self._alone(wait)
-            epoch = self.epoch
             taken = await self._from_movers(limit)
             if len(taken) < limit and not self.quiet:
                 taken += await self._take(limit - len(taken))
-        except PipeLost as lost:
+        except PipeLost as lost:  # what was brought is ours all the same
             _log.warn("list_claim_lost", error=str(lost))
-            await self._clock.sleep(_BREATH)
-            return []
+            if not taken:
+                await self._clock.sleep(_BREATH)
+                return []
         if epoch != self.epoch:
             for one in taken:  # whoever probes the queue next must not wait for these
                 self._taking.release(one.queue, one.admission)

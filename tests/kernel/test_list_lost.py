@@ -116,6 +116,23 @@ async def test_a_job_that_a_blocked_move_brought_to_nobody_comes_back(
     assert await _all(box) == {job: 1}
 
 
+async def test_what_a_move_has_brought_runs_though_the_look_for_more_is_lost(
+    box: ListRig, lane: ListLane, cut: Cutting
+) -> None:
+    """At once: it is neither forgotten nor given back in the end, which is the one RPUSH that there is."""
+    await box.nothing(lane, 0)
+    before = (await box.redis.info("commandstats")).get("cmdstat_rpush")
+    cut.lose(scripts.FILE_TAKE.sha)
+    claiming = asyncio.create_task(lane.claim(2, 60))
+    (job,) = await box.fill(box.high, 1)
+    (claim,) = await claiming
+    assert cut.cuts == 1
+    assert claim.payload == job
+    assert (await box.redis.info("commandstats")).get("cmdstat_rpush") == before
+    assert await box.settle(lane, [claim], Success()) == ["completed"]
+    assert await _all(box) == {job: 1}
+
+
 async def test_a_due_job_is_put_back_once(box: ListRig, lane: ListLane, cut: Cutting) -> None:
     (job,) = await box.fill(box.high, 1)
     (claim,) = await box.claim(lane, 1)
@@ -131,19 +148,18 @@ async def test_a_due_job_is_put_back_once(box: ListRig, lane: ListLane, cut: Cut
 
 async def test_every_reply_may_be_lost_now_and_then(box: ListRig, lane: ListLane, cut: Cutting) -> None:
     """Everything at once, with few names: in the end each copy of each job is done exactly once."""
-    jobs = Counter(payload(f"job-{number % 7}") for number in range(120))
-    await box.push(box.high, *jobs.elements())
-    scripts_cut = [scripts.FILE_SETTLE.sha, scripts.FILE_TAKE.sha, "BLMOVE", scripts.FILE_SETTLE.sha]
-    turn = 0
+    replies = [scripts.FILE_SETTLE.sha, scripts.FILE_TAKE.sha, "BLMOVE", scripts.FILE_SETTLE.sha] * 3
+    jobs: Counter[bytes] = Counter()
+    to_lose = iter(replies)
     async with asyncio.timeout(100):
-        while await box.redis.llen(box.names.completed) < 120:
-            if cut.left == 0 and turn < 24:
-                cut.lose(scripts_cut[turn % len(scripts_cut)])
-                turn += 1
-            elif turn >= 24:
-                cut.left = 0
+        while cut.cuts < len(replies) or await box.redis.llen(box.names.completed) < jobs.total():
+            if cut.left == 0 and (reply := next(to_lose, None)) is not None:
+                cut.lose(reply)
+            if cut.cuts < len(replies):
+                some = [payload(f"job-{number % 7}") for number in range(jobs.total(), jobs.total() + 2)]
+                jobs.update(some)
+                await box.push(box.high, *some)
             claims = await lane.claim(4, 0.1)
             await box.settle(lane, claims, Success())
-    assert cut.cuts >= 12
     assert await _all(box) == jobs
     assert Counter(await box.list(box.names.completed)) == jobs
