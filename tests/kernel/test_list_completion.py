@@ -46,6 +46,7 @@ async def test_the_standing_key_outlives_every_job_and_goes_when_the_worker_stop
 
 
 @pytest.mark.req("R002-completion.04", "R002-completion.05", "R002-completion.06")
+@pytest.mark.req("R002-config.16", "R002-config.17", "R002-config.18")
 @pytest.mark.fault(26)
 async def test_each_retry_waits_twice_as_long_up_to_the_longest_and_counts(box: ListRig) -> None:
     worker = box.config.worker

@@ -56,7 +56,7 @@ async def test_a_heartbeat_is_small_however_much_a_worker_holds(box: ListRig) ->
     assert len(json.dumps(told)) < 100_000
 
 
-@pytest.mark.req("R002-heartbeat.02")
+@pytest.mark.req("R002-heartbeat.02", "R002-config.15")
 async def test_the_key_expires_after_the_time_of_the_configuration(box: ListRig) -> None:
     await box.lane()
     assert 0 < await box.redis.pttl(box.names.heartbeat("w1")) <= TTL * 1000
