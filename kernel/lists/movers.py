@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 
 from kernel.clock import Clock
 from kernel.lanes.link import Link, is_error
@@ -52,6 +53,8 @@ class Movers:
         self._over = over
         self._links = [Link(clients, f"fetchbox-move-{name}", (), timeout + BLOCK_MARGIN) for _ in queues]
         self._moves: dict[int, asyncio.Task[None]] = {}
+        self._ids: dict[int, tuple[int, int]] = {}
+        """Of each queue: which connection it was, and its id at the server."""
 
     @property
     def connects(self) -> int:
@@ -64,10 +67,16 @@ class Movers:
             if queue not in self._moves:
                 self._moves[queue] = asyncio.create_task(self._wait_at(queue), name="list-move")
 
-    async def rest(self) -> None:
-        """Waits for the moves that are under way, for as long as one may take."""
-        if self._moves:
-            await asyncio.wait(self._moves.values(), timeout=self._timeout + 1)
+    async def rest(self, link: Link) -> None:
+        """Lets the moves that are under way come home: the server is told, by this link, to wait no longer."""
+        moves = dict(self._moves)
+        if not moves:
+            return
+        unblock = [("CLIENT", "UNBLOCK", self._ids[queue][1]) for queue in moves if queue in self._ids]
+        if unblock:
+            with suppress(PipeLost):
+                await link.run(unblock)
+        await asyncio.wait(moves.values(), timeout=self._timeout + 1)
 
     async def drop(self) -> None:
         """Ends all moves at once; what Redis has given to them is found by the reconciliation."""
@@ -92,8 +101,12 @@ class Movers:
     async def _once(self, queue: int) -> tuple[bytes | None, bool]:
         """One move: its job, and whether it failed."""
         move = ("BLMOVE", self._queues[queue], self._processing, "RIGHT", "LEFT", self._timeout)
+        link = self._links[queue]
         try:
-            (reply,) = await self._links[queue].run([move], self._timeout + BLOCK_MARGIN)
+            if self._ids.get(queue, (0, 0))[0] != link.connects or not link.connects:
+                (reply,) = await link.run([("CLIENT", "ID")])
+                self._ids[queue] = (link.connects, reply if isinstance(reply, int) else 0)
+            (reply,) = await link.run([move], self._timeout + BLOCK_MARGIN)
         except PipeLost as lost:
             _log.warn("list_move_lost", error=str(lost), queue=self._queues[queue])
             return None, True
