@@ -30,9 +30,9 @@ class ListAudit:
         clients: RedisClients,
         config: config_pb2.Config,
         clock: Clock,
-        visit: Callable[[str], Awaitable[object]],
+        visit: Callable[[str, float], Awaitable[object]],
     ) -> None:
-        """`visit` is the reaper's: it registers a worker that it does not know."""
+        """`visit` is the reaper's, which registers a worker that it does not know. It is told when to stop."""
         self._clients = clients
         self._clock = clock
         self._names = ListNames(config.worker)
@@ -46,14 +46,14 @@ class ListAudit:
             return
         ends = self._clock.monotonic() + _BUDGET_SECONDS
         while True:
-            await self._one_page()
+            await self._one_page(ends)
             if not self._cursor:
                 self._next_round = self._clock.monotonic() + ROUND_SECONDS
                 return
             if self._clock.monotonic() >= ends:
                 return
 
-    async def _one_page(self) -> None:
+    async def _one_page(self, ends: float) -> None:
         cursor, found = await self._clients.commands.scan(
             self._cursor, match=self._names.processing_glob, count=_COUNT, _type="list"
         )
@@ -63,7 +63,7 @@ class ListAudit:
             except UnicodeDecodeError:
                 _log.warn("list_of_unnamed_worker", key=repr(name))
                 continue
-            await self._visit(worker.removesuffix(_SOLO))
+            await self._visit(worker.removesuffix(_SOLO), ends)
         self._cursor = int(cursor)
 
 

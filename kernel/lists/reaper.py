@@ -7,7 +7,6 @@ move keeps its jobs, and no job is moved twice.
 
 from __future__ import annotations
 
-import math
 import random
 from collections import deque
 from collections.abc import Sequence
@@ -62,7 +61,7 @@ class ListReaper:
                 return moved
             await self._clock.sleep(self._base_delay * random.uniform(0.5, 1.5))  # noqa: S311 - spreads load, hides nothing
 
-    async def visit(self, worker: str, ends: float = math.inf) -> int:
+    async def visit(self, worker: str, ends: float) -> int:
         """Takes all that this worker holds, if it is dead; what is left at `ends` (monotonic) is the next pass's."""
         tally = _Tally(worker, self._names.queues)
         try:

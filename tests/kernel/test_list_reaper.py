@@ -180,6 +180,19 @@ async def test_the_audit_finds_the_lists_of_workers_that_no_registry_knows(fleet
         await audit.run()
 
 
+@pytest.mark.req("R002-reaper.03")
+async def test_the_audit_takes_no_longer_than_it_may_for_one_worker_with_much(fleet: Fleet) -> None:
+    await fleet.die("w", *(job(str(number)) for number in range(2 * BATCH + 1)))
+    clock = StepClock(step=1.0)
+    reaper = fleet.reaper(clock)
+    audit = ListAudit(fleet.clients, fleet.config, clock, reaper.visit)
+    while not await fleet.items(LOW):
+        await audit.run()
+    assert len(await fleet.items(LOW)) == BATCH
+    clock.step = 0.0
+    assert await reaper.run() == BATCH + 1, "the rest is for a pass"
+
+
 async def test_time_that_goes_back_delays_the_reaper_by_no_more_than_a_lease(fleet: Fleet) -> None:
     await fleet.die("w", job("1"))
     now = await fleet.clients.now_ms()
