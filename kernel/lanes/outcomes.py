@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from fetchbox.jobs.jobs_pb2 import DownloadTask, LogLevel
+from fetchbox.jobs.jobs_pb2 import DownloadTask, LogLevel, QueuedTask
 from kernel import keys
 from kernel.lanes.entry import Entry
 from kernel.lanes.item import Item
@@ -37,7 +37,7 @@ class Outcomes:
         self._publisher = publisher
         self._tasks = tasks
         self._consumer = consumer
-        self._of_resources, self._of_tasks = Tally(keys.TASKS), Tally(keys.QUEUE)
+        self._tallies: dict[type, Tally] = {DownloadTask: Tally(keys.TASKS), QueuedTask: Tally(keys.QUEUE)}
 
     def recorded(self, groups: Sequence[Sequence[Item]], replies: Sequence[Any]) -> Flush:
         """What the settlements of some jobs make known, of each job by the reply to its items."""
@@ -54,13 +54,14 @@ class Outcomes:
         return flush
 
     def _count(self, flush: Flush) -> None:
-        told = [(item.claim.queued is not None, outcome) for item, outcome, _ in flush.told]
-        for (queued, outcome), count in Counter(told).items():
+        found = Counter([(type(item.claim.work), outcome) for item, outcome, _ in flush.told])
+        for (kind, outcome), count in found.items():
             metrics.TASKS.labels(outcome=outcome).inc(count)
-            (self._of_tasks if queued else self._of_resources).ended(outcome, count)
-        for item, outcome, _ in flush.told:
-            if outcome in _FAILED and item.verdict.attempts > item.claim.attempt:  # a deferral is no failed attempt
-                (self._of_tasks if item.claim.queued is not None else self._of_resources).failed(item.code)
+            self._tallies[kind].ended(outcome, count)
+        if any(outcome in _FAILED for _, outcome in found):
+            for item, outcome, _ in flush.told:
+                if outcome in _FAILED and item.verdict.attempts > item.claim.attempt:  # a deferral is no failed attempt
+                    self._tallies[type(item.claim.work)].failed(item.code)
 
     def _tell_all(self, flush: Flush, items: Sequence[Item], reply: Any) -> None:
         if items[0].claim.queued is None:
