@@ -19,6 +19,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.duration_pb2 import Duration
 
 from fetchbox.config.v1.config_pb2 import Config, JobType, Task
+from kernel import keys
 from kernel.config_values import ConfigError, apply
 from kernel.validation import violations
 
@@ -61,6 +62,8 @@ TASKS = ("chat", "plan", "code", "tool", "rag", "embed")
 
 _CALLBACKS = frozenset({"tool", "rag"})
 _ENDPOINTS = frozenset({"openai", "http"})
+_OWN_KEYS = frozenset({keys.FILE_WORKERS, keys.FILE_DELAYED, keys.FILE_CRASHES, keys.FILE_SUSPECTS, keys.QUEUE})
+"""What could be taken for a list of file jobs: the one of suspects would run what is put onto it."""
 
 
 def seconds(duration: Duration) -> float:
@@ -209,11 +212,7 @@ def _list_checks(config: Config) -> Iterator[tuple[str, str]]:
             yield "worker.queues", f"has no entry for the priority {priority!r}, which worker.priorities names"
     lists = [*(worker.queues.get(priority, "") for priority in worker.priorities)]
     lists += [worker.completed_list, worker.dead_letter_list]
-    for name in sorted({name for name in lists if name and lists.count(name) > 1}):
-        yield (
-            "worker.queues",
-            f"{name!r} is named twice: each queue, completed_list and dead_letter_list is a list of its own",
-        )
+    yield from _key_checks(lists, config.producer.rate_limit_key)
     before, _, after = worker.processing_list_pattern.partition("%s")
     for name in lists:
         if len(name) > len(before + after) and name.startswith(before) and name.endswith(after):
@@ -224,6 +223,17 @@ def _list_checks(config: Config) -> Iterator[tuple[str, str]]:
         yield "producer.default_priority", "must be one of worker.priorities"
     if worker.manifest_job_type not in config.job_types:
         yield "worker.manifest_job_type", "is not under [job_types]"
+
+
+def _key_checks(lists: list[str], limit: str) -> Iterator[tuple[str, str]]:
+    """Each of these is a key that nothing else uses."""
+    names = [*lists, limit]
+    for name in sorted({name for name in names if name and names.count(name) > 1}):
+        told = "each queue, completed_list, dead_letter_list and producer.rate_limit_key is a key of its own"
+        yield "worker.queues", f"{name!r} is named twice: {told}"
+    for key, name in (*(("worker.queues", name) for name in lists), ("producer.rate_limit_key", limit)):
+        if name in _OWN_KEYS:
+            yield key, f"{name!r} is a key of FetchBox's own"
 
 
 def _tasks(config: Config) -> Iterator[tuple[str, Task]]:

@@ -275,6 +275,11 @@ def test_a_negative_rate_is_refused_and_none_is_no_limit(tmp_path: Path) -> None
     [
         ("worker.queues", {"high": "same", "low": "same"}, "worker.queues"),
         ("worker.completed_list", "jobqueue:dead_letter", "worker.queues"),
+        ("worker.completed_list", "jobqueue:suspects", "worker.queues"),
+        ("worker.queues", {"high": "jobqueue:delayed", "low": "low"}, "worker.queues"),
+        ("worker.queues", {"high": "high", "low": "jobs:stream"}, "worker.queues"),
+        ("producer.rate_limit_key", "jobqueue:workers", "producer.rate_limit_key"),
+        ("producer.rate_limit_key", "jobqueue:low_priority", "worker.queues"),
         ("worker.processing_list_pattern", "no-worker", "worker.processing_list_pattern"),
         ("worker.processing_list_pattern", "%s", "worker.processing_list_pattern"),
         ("worker.processing_list_pattern", "jobqueue:%s", "worker.processing_list_pattern"),
