@@ -36,10 +36,6 @@ class ListNames:
             return origin_queue
         return self._by_priority.get(priority, self.default)
 
-    def priority_of(self, queue: str) -> str:
-        """The priority of a queue."""
-        return self.priorities[self.queues.index(queue)]
-
     def processing(self, worker: str) -> str:
         """The list of what a worker holds."""
         return keys.of_worker(self._processing, worker)

@@ -4,8 +4,8 @@
 -- ARGV per_second, max_backlog, tag, each: field, state, before, payload
 -- returns {for each file that was reached 1 put | 0 marked before | 2 overtaken, why it ended: '' | rate | backlog, ms to wait}
 -- Seen and queue follow once for each file. Before is the state of its mark before it was looked at, empty for none: a
--- file whose mark is another by now was looked at too early, and is overtaken. The limit is shared by all producers: a hash of puts by slot of 10 ms, none
--- of which counts any more once a second has gone by since its end. 0 is no limit.
+-- file whose mark is another by now was looked at too early, and is overtaken. The limit is shared by all producers: a
+-- hash of puts by slot of 10 ms, none of which counts any more once a second has gone by since its end. 0 is no limit.
 local per_second, max_backlog, tag = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3]
 local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
