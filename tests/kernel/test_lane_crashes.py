@@ -1,14 +1,13 @@
 """Dead workers cost time, never work; live ones are left alone, however long they take."""
 
 import asyncio
-import contextlib
-import sys
 import time
-from asyncio.subprocess import PIPE, Process
+from asyncio.subprocess import Process
 from collections.abc import AsyncIterator
-from pathlib import Path
+from contextlib import AbstractAsyncContextManager
 
 import pytest
+from child_worker import child, line
 from lane_rig import Rig, rig, settings, until
 
 from kernel import keys
@@ -23,33 +22,9 @@ async def box(redis_server: str) -> AsyncIterator[Rig]:
         yield opened
 
 
-@contextlib.asynccontextmanager
-async def worker(box: Rig, name: str, mode: str, *more: str) -> AsyncIterator[Process]:
+def worker(box: Rig, name: str, mode: str, *more: str) -> AbstractAsyncContextManager[Process]:
     """A worker process, killed in the end."""
-    here = Path(__file__).parent
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        str(here / "lane_process.py"),
-        box.config.redis.addr,
-        name,
-        str(TTL),
-        mode,
-        *more,
-        stdout=PIPE,
-        cwd=here.parents[1],
-    )
-    try:
-        assert await _line(process) == "ready"
-        yield process
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            process.kill()
-        await process.communicate()
-
-
-async def _line(process: Process) -> str:
-    assert process.stdout is not None
-    return (await asyncio.wait_for(process.stdout.readline(), 20)).decode().strip()
+    return child("lane_process.py", box.config.redis.addr, name, TTL, mode, *more)
 
 
 async def _counts(box: Rig, job_id: str) -> tuple[str, int, int]:
@@ -65,7 +40,7 @@ async def test_what_a_killed_process_held_is_done_by_another(box: Rig) -> None:
     async with worker(box, "victim", "hold") as process:
         job_id = await box.submit(12)
         for _ in range(12):
-            assert (await _line(process)).startswith("claimed")
+            assert (await line(process)).startswith("claimed")
         heir = await box.lane("heir")
         await box.nothing(heir, 0.3)
         killed = time.monotonic()
@@ -95,10 +70,10 @@ async def test_a_busy_event_loop_keeps_its_lease(box: Rig) -> None:
     """queue_faults row 17: a CPU-bound task does not starve the heartbeat."""
     async with worker(box, "busy", "spin") as process:
         await box.submit(1)
-        assert (await _line(process)).startswith("claimed")
+        assert (await line(process)).startswith("claimed")
         other = await box.lane("other")
         await box.nothing(other, 2 * TTL)
-        assert await _line(process) == "settled r1 completed"
+        assert await line(process) == "settled r1 completed"
 
 
 @pytest.mark.fault(10)

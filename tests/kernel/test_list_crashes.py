@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-import sys
-from asyncio.subprocess import PIPE, Process
+from asyncio.subprocess import Process
 from collections import Counter
 from collections.abc import AsyncIterator
-from pathlib import Path
+from contextlib import AbstractAsyncContextManager
 
 import pytest
+from child_worker import child, line
 from lane_rig import until
 from list_rig import ListRig, payload, rig, settings
 
@@ -27,33 +27,9 @@ async def box(redis_server: str) -> AsyncIterator[ListRig]:
         yield opened
 
 
-@contextlib.asynccontextmanager
-async def worker(box: ListRig, name: str, mode: str, *more: str) -> AsyncIterator[Process]:
+def worker(box: ListRig, name: str, mode: str, *more: str) -> AbstractAsyncContextManager[Process]:
     """A worker process, killed in the end."""
-    here = Path(__file__).parent
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        str(here / "list_process.py"),
-        box.config.redis.addr,
-        name,
-        str(TTL),
-        mode,
-        *more,
-        stdout=PIPE,
-        cwd=here.parents[1],
-    )
-    try:
-        assert await _line(process) == "ready"
-        yield process
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            process.kill()
-        await process.communicate()
-
-
-async def _line(process: Process) -> str:
-    assert process.stdout is not None
-    return (await asyncio.wait_for(process.stdout.readline(), 60)).decode().strip()
+    return child("list_process.py", box.config.redis.addr, name, TTL, mode, *more)
 
 
 async def _reap_until(box: ListRig, done: asyncio.Event) -> None:
@@ -68,7 +44,7 @@ async def test_what_a_killed_process_held_is_done_by_another(box: ListRig) -> No
     jobs = await box.fill(box.high, 8)
     async with worker(box, "victim", "hold") as process:
         for _ in jobs:
-            assert (await _line(process)).startswith("claimed")
+            assert (await line(process)).startswith("claimed")
         heir = await box.lane("heir")
         assert await box.reaper.run() == 0, "its heartbeat is there"
         process.kill()
@@ -96,7 +72,7 @@ async def test_workers_killed_at_any_moment_lose_nothing(box: ListRig) -> None:
             with contextlib.suppress(TimeoutError):  # the other may be the quicker one
                 async with asyncio.timeout(5):
                     for _ in range(rng.randint(1, 60)):
-                        await _line(one)
+                        await line(one)
             one.kill()
             two.kill()
     async with worker(box, "last", "settle"):
@@ -121,8 +97,8 @@ async def test_a_job_that_kills_its_workers_ends_alone_as_a_dead_letter(box: Lis
         if await box.redis.llen(box.names.dead_letters):
             break
         async with worker(box, f"w{turn}", "poison", "poison") as process:
-            while line := await _line(process):
-                alone = alone or line == "claimed poison alone"
+            while said := await line(process):
+                alone = alone or said == "claimed poison alone"
         await until(lambda turn=turn: box.held(f"w{turn}"), lambda held: held == [], 60)
     assert alone
     assert await box.list(box.names.dead_letters) == [poison], "byte for byte, once"
