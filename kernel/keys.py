@@ -224,3 +224,60 @@ def breakers_turn() -> str:
 
 PROBE = "fetchbox:probe"
 """String with an expiry: written by whoever asks whether Redis takes writes."""
+
+
+def flow_timeline(flow_id: str) -> str:
+    """Stream: everything that happened in a run (seed 003, section 2.1)."""
+    return f"nq:flow:{flow_id}"
+
+
+def flow_snapshot(flow_name: str, flow_id: str) -> str:
+    """Stream: patches of a run's snapshot."""
+    return f"nq:proj:flow:{flow_name}:{flow_id}"
+
+
+def flow_steps(flow_id: str) -> str:
+    """Stream: patches of the steps of a run."""
+    return f"nq:proj:flow-steps:{flow_id}"
+
+
+def flow_runs(flow_name: str) -> str:
+    """Stream: the runs of a flow."""
+    return f"nq:proj:flow-runs:{flow_name}"
+
+
+def flow_logs(flow_id: str) -> str:
+    """Stream: references to the log lines of a run's steps."""
+    return f"nq:proj:flow-step-index:{flow_id}"
+
+
+FLOW = "fetchbox:flow:"
+"""What the keys of the orders of runs begin with."""
+
+
+def flow(flow_id: str) -> str:
+    """Hash: the order of a run (definition, input, tenant), its fence, and what came for its gates."""
+    return f"{FLOW}{flow_id}"
+
+
+FLOWS_DUE = "fetchbox:flows:due"
+"""Sorted set: run that an engine is to look at -> when, in ms of Redis time."""
+
+FLOWS_WAKE = "fetchbox:flows:wake"
+"""Stream of one entry: grows when a run is to be looked at at once; engines wait on it."""
+
+FLOWS_ENDED = "fetchbox:flows:ended"
+"""Sorted set: run that has ended -> when, in ms of Redis time; retention starts here."""
+
+FLOW_NAMES = "fetchbox:flows:names"
+"""Set: the names of flows that have runs."""
+
+
+def gate_waiting(digest: str) -> str:
+    """Hash: gates that wait for one channel and key of a tenant, `flow_id/step_key` -> what opens them."""
+    return f"fetchbox:gate:{digest}:waiting"
+
+
+def gate_parked(digest: str) -> str:
+    """List with an expiry: events or webhooks that came for one channel and key of a tenant before their gate."""
+    return f"fetchbox:gate:{digest}:parked"

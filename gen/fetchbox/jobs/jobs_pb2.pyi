@@ -356,6 +356,7 @@ class QueuedTask(_message.Message):
     TTL_S_FIELD_NUMBER: _builtins.int
     ATTEMPT_FIELD_NUMBER: _builtins.int
     REPLAY_FIELD_NUMBER: _builtins.int
+    FLOW_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     """The job."""
     task: _builtins.str
@@ -372,6 +373,8 @@ class QueuedTask(_message.Message):
     """Attempts made before this one; 0 at first."""
     replay: _builtins.int
     """How often an operator has replayed this task; 0 for an original."""
+    flow: _builtins.str
+    """The attempt at a step of a flow that this job is: `{flowId} {stepKey} {attempt}`; empty for none."""
     def __init__(
         self,
         *,
@@ -383,10 +386,11 @@ class QueuedTask(_message.Message):
         ttl_s: _builtins.int = ...,
         attempt: _builtins.int = ...,
         replay: _builtins.int = ...,
+        flow: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "job_id", b"job_id", "payload", b"payload", "replay", b"replay", "task", b"task", "tenant", b"tenant", "trace_id", b"trace_id", "ttl_s", b"ttl_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "flow", b"flow", "job_id", b"job_id", "payload", b"payload", "replay", b"replay", "task", b"task", "tenant", b"tenant", "trace_id", b"trace_id", "ttl_s", b"ttl_s"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

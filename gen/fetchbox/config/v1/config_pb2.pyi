@@ -71,6 +71,27 @@ class Config(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    @_typing.final
+    class FlowsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        @_builtins.property
+        def value(self) -> Global___Flow: ...
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: Global___Flow | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["value", b"value"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     REDIS_FIELD_NUMBER: _builtins.int
     OBJECT_STORE_FIELD_NUMBER: _builtins.int
     INGEST_FIELD_NUMBER: _builtins.int
@@ -88,6 +109,8 @@ class Config(_message.Message):
     PRODUCER_FIELD_NUMBER: _builtins.int
     CIRCUIT_BREAKER_FIELD_NUMBER: _builtins.int
     REAPER_FIELD_NUMBER: _builtins.int
+    FLOWS_FIELD_NUMBER: _builtins.int
+    FLOW_ENGINE_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def redis(self) -> Global___Redis:
         """The Redis-compatible server that holds streams and ledger."""
@@ -156,6 +179,14 @@ class Config(_message.Message):
     def reaper(self) -> Global___Reaper:
         """The reaper of the priority lists (seed 002)."""
 
+    @_builtins.property
+    def flows(self) -> _containers.MessageMap[_builtins.str, Global___Flow]:
+        """Flows by name (seed 003)."""
+
+    @_builtins.property
+    def flow_engine(self) -> Global___FlowEngine:
+        """What runs them."""
+
     def __init__(
         self,
         *,
@@ -176,10 +207,12 @@ class Config(_message.Message):
         producer: Global___Producer | None = ...,
         circuit_breaker: Global___CircuitBreaker | None = ...,
         reaper: Global___Reaper | None = ...,
+        flows: _abc.Mapping[_builtins.str, Global___Flow] | None = ...,
+        flow_engine: Global___FlowEngine | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["circuit_breaker", b"circuit_breaker", "fetcher", b"fetcher", "gateway", b"gateway", "ingest", b"ingest", "ledger", b"ledger", "object_store", b"object_store", "observability", b"observability", "operator", b"operator", "producer", b"producer", "reaper", b"reaper", "redis", b"redis", "security", b"security", "streams", b"streams", "tasks", b"tasks", "worker", b"worker"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["circuit_breaker", b"circuit_breaker", "fetcher", b"fetcher", "flow_engine", b"flow_engine", "gateway", b"gateway", "ingest", b"ingest", "ledger", b"ledger", "object_store", b"object_store", "observability", b"observability", "operator", b"operator", "producer", b"producer", "reaper", b"reaper", "redis", b"redis", "security", b"security", "streams", b"streams", "tasks", b"tasks", "worker", b"worker"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["circuit_breaker", b"circuit_breaker", "fetcher", b"fetcher", "gateway", b"gateway", "ingest", b"ingest", "job_types", b"job_types", "ledger", b"ledger", "object_store", b"object_store", "observability", b"observability", "operator", b"operator", "producer", b"producer", "proxies", b"proxies", "reaper", b"reaper", "redis", b"redis", "security", b"security", "streams", b"streams", "tasks", b"tasks", "worker", b"worker"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["circuit_breaker", b"circuit_breaker", "fetcher", b"fetcher", "flow_engine", b"flow_engine", "flows", b"flows", "gateway", b"gateway", "ingest", b"ingest", "job_types", b"job_types", "ledger", b"ledger", "object_store", b"object_store", "observability", b"observability", "operator", b"operator", "producer", b"producer", "proxies", b"proxies", "reaper", b"reaper", "redis", b"redis", "security", b"security", "streams", b"streams", "tasks", b"tasks", "worker", b"worker"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1534,3 +1567,291 @@ class Task(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__max_retries) -> _WhichOneofReturnType__max_retries | None: ...
 
 Global___Task: _TypeAlias = Task  # noqa: Y015
+
+@_typing.final
+class Flow(_message.Message):
+    """One flow: steps that need each other, without a circle. A run keeps the definition that it was started with.
+
+    A *template* is JSON in whose strings `${expression}` stands for the value of a JMESPath expression: a string that is
+    one such expression becomes that value, in any other the values are put in as text. Expressions see `input` (of the
+    run), `flow` (`id`, `name`, `tenant`), `steps.<key>.result` and `.jobId` of steps that came before, and
+    `gates.<key>.payload` of their gates. `gates.<key>.secret` is a new secret that opens that gate.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class StepsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        @_builtins.property
+        def value(self) -> Global___FlowStep: ...
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: Global___FlowStep | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["value", b"value"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    ID_FIELD_NUMBER: _builtins.int
+    STEPS_FIELD_NUMBER: _builtins.int
+    OUTPUT_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    """The id of a run, for instance `order-${input.order}`; a template of text. Empty: a new UUIDv7."""
+    output: _builtins.bytes
+    """What a completed run results in: a template. Absent: nothing."""
+    @_builtins.property
+    def steps(self) -> _containers.MessageMap[_builtins.str, Global___FlowStep]:
+        """The steps by key."""
+
+    def __init__(
+        self,
+        *,
+        id: _builtins.str = ...,
+        steps: _abc.Mapping[_builtins.str, Global___FlowStep] | None = ...,
+        output: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "output", b"output", "steps", b"steps"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Flow: _TypeAlias = Flow  # noqa: Y015
+
+@_typing.final
+class FlowStep(_message.Message):
+    """One step. It is one of `task`, `handler` and `job_type`; with none of them it is a wait, and needs a gate."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NEEDS_FIELD_NUMBER: _builtins.int
+    TASK_FIELD_NUMBER: _builtins.int
+    HANDLER_FIELD_NUMBER: _builtins.int
+    JOB_TYPE_FIELD_NUMBER: _builtins.int
+    WITH_FIELD_NUMBER: _builtins.int
+    OPTIONS_FIELD_NUMBER: _builtins.int
+    MAX_RETRIES_FIELD_NUMBER: _builtins.int
+    BACKOFF_FIELD_NUMBER: _builtins.int
+    DEADLINE_FIELD_NUMBER: _builtins.int
+    GATE_FIELD_NUMBER: _builtins.int
+    ALLOW_PARTIAL_FIELD_NUMBER: _builtins.int
+    task: _builtins.str
+    """A task of `[tasks]`: `chat`, `plan`, `code`, `tool`, `rag` or `embed`."""
+    handler: _builtins.str
+    """A handler of one's own: an entry point of the group `fetchbox.task_handlers` or `package.module:Class`."""
+    job_type: _builtins.str
+    """A type of `[job_types]`: the step is the job of the manifest that `with` gives."""
+    options: _builtins.bytes
+    """What the handler gets as `settings.options`: a JSON object."""
+    max_retries: _builtins.int
+    """Attempts after the first one, where the failure is one that may pass. Default `worker.max_retries`."""
+    allow_partial: _builtins.bool
+    """Whether the job of a manifest that stored only some resources counts as success. Default false."""
+    @_builtins.property
+    def needs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The steps that must be completed before; those with no needs begin at once."""
+
+    @_builtins.property
+    def backoff(self) -> Global___Backoff:
+        """The delays between attempts: base, doubled each time, up to max. Default `worker.backoff`."""
+
+    @_builtins.property
+    def deadline(self) -> _duration_pb2.Duration:
+        """How long an attempt may take from when it was sent, waits in the queue included. Default 24h."""
+
+    @_builtins.property
+    def gate(self) -> Global___FlowGate:
+        """What must happen before its first attempt. Absent: nothing."""
+
+    def __init__(
+        self,
+        *,
+        needs: _abc.Iterable[_builtins.str] | None = ...,
+        task: _builtins.str = ...,
+        handler: _builtins.str = ...,
+        job_type: _builtins.str = ...,
+        options: _builtins.bytes = ...,
+        max_retries: _builtins.int | None = ...,
+        backoff: Global___Backoff | None = ...,
+        deadline: _duration_pb2.Duration | None = ...,
+        gate: Global___FlowGate | None = ...,
+        allow_partial: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_max_retries", b"_max_retries", "backoff", b"backoff", "deadline", b"deadline", "gate", b"gate", "max_retries", b"max_retries"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_retries", b"_max_retries", "allow_partial", b"allow_partial", "backoff", b"backoff", "deadline", b"deadline", "gate", b"gate", "handler", b"handler", "job_type", b"job_type", "max_retries", b"max_retries", "needs", b"needs", "options", b"options", "task", b"task", "with", b"with"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__max_retries: _TypeAlias = _typing.Literal["max_retries"]  # noqa: Y015
+    _WhichOneofArgType__max_retries: _TypeAlias = _typing.Literal["_max_retries", b"_max_retries"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_retries) -> _WhichOneofReturnType__max_retries | None: ...
+
+Global___FlowStep: _TypeAlias = FlowStep  # noqa: Y015
+
+@_typing.final
+class FlowGate(_message.Message):
+    """What a step waits for."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REASON_FIELD_NUMBER: _builtins.int
+    DELAY_FIELD_NUMBER: _builtins.int
+    UNTIL_FIELD_NUMBER: _builtins.int
+    CHANNEL_FIELD_NUMBER: _builtins.int
+    KEY_FIELD_NUMBER: _builtins.int
+    DEADLINE_FIELD_NUMBER: _builtins.int
+    ON_TIMEOUT_FIELD_NUMBER: _builtins.int
+    OPEN_FIELD_NUMBER: _builtins.int
+    reason: _builtins.str
+    """What."""
+    until: _builtins.str
+    """`time`: until when, ISO 8601 with a zone; a template of text."""
+    channel: _builtins.str
+    """`webhook`: the channel of the hook's address. `event`: the kind of the event."""
+    key: _builtins.str
+    """`webhook`, `event`: which one of the channel, for instance `order/${input.order}`; a template of text."""
+    on_timeout: _builtins.str
+    """What its deadline does: `fail` the step and the run, or `continue` with the step. Default `fail`."""
+    open: _builtins.bool
+    """`webhook`: whether it opens without a secret. Only for networks that are trusted. Default false."""
+    @_builtins.property
+    def delay(self) -> _duration_pb2.Duration:
+        """`time`: how long from when the gate is placed. One of this and `until`."""
+
+    @_builtins.property
+    def deadline(self) -> _duration_pb2.Duration:
+        """Of all but `time`: after so long it times out. Default 24h."""
+
+    def __init__(
+        self,
+        *,
+        reason: _builtins.str = ...,
+        delay: _duration_pb2.Duration | None = ...,
+        until: _builtins.str = ...,
+        channel: _builtins.str = ...,
+        key: _builtins.str = ...,
+        deadline: _duration_pb2.Duration | None = ...,
+        on_timeout: _builtins.str = ...,
+        open: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["deadline", b"deadline", "delay", b"delay"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["channel", b"channel", "deadline", b"deadline", "delay", b"delay", "key", b"key", "on_timeout", b"on_timeout", "open", b"open", "reason", b"reason", "until", b"until"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FlowGate: _TypeAlias = FlowGate  # noqa: Y015
+
+@_typing.final
+class FlowEngine(_message.Message):
+    """The engine of flows; one runs in every worker."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class WebhookSecretsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    BATCH_FIELD_NUMBER: _builtins.int
+    LEASE_FIELD_NUMBER: _builtins.int
+    CHECK_INTERVAL_FIELD_NUMBER: _builtins.int
+    MAX_EVENT_BYTES_FIELD_NUMBER: _builtins.int
+    MAX_LOGS_FIELD_NUMBER: _builtins.int
+    PARKED_TTL_FIELD_NUMBER: _builtins.int
+    MAX_PARKED_FIELD_NUMBER: _builtins.int
+    RETENTION_FIELD_NUMBER: _builtins.int
+    TIMELINE_RETENTION_FIELD_NUMBER: _builtins.int
+    TIMELINE_MAX_LENGTH_FIELD_NUMBER: _builtins.int
+    ARCHIVE_DIR_FIELD_NUMBER: _builtins.int
+    TIDY_INTERVAL_FIELD_NUMBER: _builtins.int
+    WEBHOOK_SECRETS_FIELD_NUMBER: _builtins.int
+    batch: _builtins.int
+    """The most runs that one engine works on at the same time. Default 64."""
+    max_event_bytes: _builtins.int
+    """The largest event, as JSON; a larger result goes to the object store. Default 65536 (64 KB)."""
+    max_logs: _builtins.int
+    """The most log lines of one run; further ones are counted and dropped. Default 10000."""
+    max_parked: _builtins.int
+    """The most of them that are kept for one channel and key; the oldest goes. Default 100."""
+    timeline_max_length: _builtins.int
+    """What it is trimmed to then, in entries; 0: nothing is left. Default 1000."""
+    archive_dir: _builtins.str
+    """A folder: the streams of ended runs are written there as gzipped lines before they are trimmed or deleted. Empty:
+    nothing is archived. Default empty.
+    """
+    @_builtins.property
+    def lease(self) -> _duration_pb2.Duration:
+        """How long a run is left to the engine that took it; after that another takes it over. Default 10s."""
+
+    @_builtins.property
+    def check_interval(self) -> _duration_pb2.Duration:
+        """How often a run is looked at whose jobs say nothing. Default 30s."""
+
+    @_builtins.property
+    def parked_ttl(self) -> _duration_pb2.Duration:
+        """How long an event, or a webhook, that no gate waits for is kept. Default 24h."""
+
+    @_builtins.property
+    def retention(self) -> _duration_pb2.Duration:
+        """How long a run is kept after its end. Default 720h (30 days)."""
+
+    @_builtins.property
+    def timeline_retention(self) -> _duration_pb2.Duration:
+        """How long the timeline of a run that has ended is kept at its full length. Default `retention`."""
+
+    @_builtins.property
+    def tidy_interval(self) -> _duration_pb2.Duration:
+        """How often retention and compaction run. Default 60s."""
+
+    @_builtins.property
+    def webhook_secrets(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """Channels of webhooks whose senders sign the body: the secret by channel (HMAC-SHA256, `sha256=<hex>`)."""
+
+    def __init__(
+        self,
+        *,
+        batch: _builtins.int = ...,
+        lease: _duration_pb2.Duration | None = ...,
+        check_interval: _duration_pb2.Duration | None = ...,
+        max_event_bytes: _builtins.int = ...,
+        max_logs: _builtins.int = ...,
+        parked_ttl: _duration_pb2.Duration | None = ...,
+        max_parked: _builtins.int = ...,
+        retention: _duration_pb2.Duration | None = ...,
+        timeline_retention: _duration_pb2.Duration | None = ...,
+        timeline_max_length: _builtins.int = ...,
+        archive_dir: _builtins.str = ...,
+        tidy_interval: _duration_pb2.Duration | None = ...,
+        webhook_secrets: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["check_interval", b"check_interval", "lease", b"lease", "parked_ttl", b"parked_ttl", "retention", b"retention", "tidy_interval", b"tidy_interval", "timeline_retention", b"timeline_retention"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["archive_dir", b"archive_dir", "batch", b"batch", "check_interval", b"check_interval", "lease", b"lease", "max_event_bytes", b"max_event_bytes", "max_logs", b"max_logs", "max_parked", b"max_parked", "parked_ttl", b"parked_ttl", "retention", b"retention", "tidy_interval", b"tidy_interval", "timeline_max_length", b"timeline_max_length", "timeline_retention", b"timeline_retention", "webhook_secrets", b"webhook_secrets"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FlowEngine: _TypeAlias = FlowEngine  # noqa: Y015

@@ -230,6 +230,18 @@ class _FailureCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FailureCo
     """A fault of FetchBox itself."""
     FAILURE_CODE_SYSTEM_FILE_READ: _FailureCode.ValueType  # 94
     """The file cannot be read for a fault of its disk or of the machine."""
+    FAILURE_CODE_SYSTEM_STEP_DEADLINE: _FailureCode.ValueType  # 95
+    """The attempt at a step of a flow took longer than the step's deadline; its job was canceled."""
+    FAILURE_CODE_SYSTEM_GATE_TIMEOUT: _FailureCode.ValueType  # 96
+    """The deadline of a gate passed, and nobody opened it."""
+    FAILURE_CODE_SYSTEM_GATE_CANCELED: _FailureCode.ValueType  # 97
+    """The gate was cancelled."""
+    FAILURE_CODE_SYSTEM_JOB_LOST: _FailureCode.ValueType  # 98
+    """The record of the job that was an attempt is gone, and with it how that went."""
+    FAILURE_CODE_VALIDATION_TEMPLATE: _FailureCode.ValueType  # 85
+    """A template of a flow cannot be filled in, or what it gives does not fit its place."""
+    FAILURE_CODE_DOWNLOAD_PARTIAL: _FailureCode.ValueType  # 27
+    """The job of a manifest ended with some resources stored and others failed, and the step wants all of them."""
 
 class FailureCode(_FailureCode, metaclass=_FailureCodeEnumTypeWrapper):
     """Why a task failed (contracts, Streams: failure codes)."""
@@ -362,6 +374,18 @@ FAILURE_CODE_SYSTEM_INTERNAL: FailureCode.ValueType  # 93
 """A fault of FetchBox itself."""
 FAILURE_CODE_SYSTEM_FILE_READ: FailureCode.ValueType  # 94
 """The file cannot be read for a fault of its disk or of the machine."""
+FAILURE_CODE_SYSTEM_STEP_DEADLINE: FailureCode.ValueType  # 95
+"""The attempt at a step of a flow took longer than the step's deadline; its job was canceled."""
+FAILURE_CODE_SYSTEM_GATE_TIMEOUT: FailureCode.ValueType  # 96
+"""The deadline of a gate passed, and nobody opened it."""
+FAILURE_CODE_SYSTEM_GATE_CANCELED: FailureCode.ValueType  # 97
+"""The gate was cancelled."""
+FAILURE_CODE_SYSTEM_JOB_LOST: FailureCode.ValueType  # 98
+"""The record of the job that was an attempt is gone, and with it how that went."""
+FAILURE_CODE_VALIDATION_TEMPLATE: FailureCode.ValueType  # 85
+"""A template of a flow cannot be filled in, or what it gives does not fit its place."""
+FAILURE_CODE_DOWNLOAD_PARTIAL: FailureCode.ValueType  # 27
+"""The job of a manifest ended with some resources stored and others failed, and the step wants all of them."""
 Global___FailureCode: _TypeAlias = FailureCode  # noqa: Y015
 
 @_typing.final

@@ -31,10 +31,15 @@ class Rest(_message.Message):
     SUCCESS_STATUS_FIELD_NUMBER: _builtins.int
     REQUEST_HEADERS_FIELD_NUMBER: _builtins.int
     LAST_EVENT_ID_FIELD_FIELD_NUMBER: _builtins.int
+    WEBSOCKET_FIELD_NUMBER: _builtins.int
     success_status: _builtins.int
     """The status of a success; 0 means 200."""
     last_event_id_field: _builtins.str
     """The request field that takes the header `Last-Event-ID` of a resuming SSE client; empty: the RPC cannot resume."""
+    websocket: _builtins.bool
+    """Whether the stream of a server-streaming RPC can be read by WebSocket too, at the same address: one text message
+    for each message of the stream, its JSON.
+    """
     @_builtins.property
     def request_headers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The request headers that this RPC reads as gRPC metadata, in lower case. `authorization`, `traceparent` and
@@ -47,10 +52,11 @@ class Rest(_message.Message):
         success_status: _builtins.int = ...,
         request_headers: _abc.Iterable[_builtins.str] | None = ...,
         last_event_id_field: _builtins.str = ...,
+        websocket: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["last_event_id_field", b"last_event_id_field", "request_headers", b"request_headers", "success_status", b"success_status"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["last_event_id_field", b"last_event_id_field", "request_headers", b"request_headers", "success_status", b"success_status", "websocket", b"websocket"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -67,7 +73,7 @@ class ServerSentEvent(_message.Message):
     DATA_FIELD_FIELD_NUMBER: _builtins.int
     RETRY_MS_FIELD_NUMBER: _builtins.int
     id_field: _builtins.str
-    """The field of the `id:` line."""
+    """The field of the `id:` line; `record.id` is the field `id` of the message in `record`."""
     event_field: _builtins.str
     """The field of the `event:` line; empty: no such line, so browsers call it `message`."""
     data_field: _builtins.str

@@ -36,7 +36,9 @@ class Job(_message.Message):
     job_id: _builtins.str
     """The job, a UUIDv7."""
     task: _builtins.str
-    """`chat`, `plan`, `code`, `tool`, `rag` or `embed`; `fetch` for the job of a manifest."""
+    """`chat`, `plan`, `code`, `tool`, `rag` or `embed`; `fetch` for the job of a manifest, `step` for an attempt at a step
+    of a flow that has a handler of its own.
+    """
     payload: _builtins.bytes
     """The payload as it was submitted, byte for byte. Left out of lists; `null` for the job of a manifest."""
     status: _builtins.str

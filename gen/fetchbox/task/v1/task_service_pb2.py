@@ -29,7 +29,7 @@ from fetchbox.task.v1 import job_pb2 as fetchbox_dot_task_dot_v1_dot_job__pb2
 from google.api import annotations_pb2 as google_dot_api_dot_annotations__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#fetchbox/task/v1/task_service.proto\x12\x10\x66\x65tchbox.task.v1\x1a\x1b\x62uf/validate/validate.proto\x1a!fetchbox/gateway/v1/options.proto\x1a\x1e\x66\x65tchbox/operator/v1/job.proto\x1a\x1a\x66\x65tchbox/task/v1/job.proto\x1a\x1cgoogle/api/annotations.proto\"\xef\x01\n\x10\x43reateJobRequest\x12=\n\x04task\x18\x01 \x01(\tB)\xbaH&r$R\x04\x63hatR\x04planR\x04\x63odeR\x04toolR\x03ragR\x05\x65mbedR\x04task\x12%\n\x07payload\x18\x02 \x01(\x0c\x42\x0b\xbaH\x04z\x02\x10\x01\xc8\xbc\x18\x01R\x07payload\x12\'\n\x05ttl_s\x18\x03 \x01(\x05\x42\x0c\xbaH\t\x1a\x07\x18\x80\x9a\x9e\x01(<H\x00R\x05ttl_s\x88\x01\x01\x12\x42\n\x0fidempotency_key\x18\x04 \x01(\tB\x18\xbaH\x15r\x10\x32\x0e^[!-~]{1,256}$\xd8\x01\x01R\x0fidempotency_keyB\x08\n\x06_ttl_s\"F\n\rGetJobRequest\x12\x35\n\x06job_id\x18\x01 \x01(\tB\x1d\xbaH\x1ar\x18\x32\x16^[A-Za-z0-9_-]{1,128}$R\x06job_id\"\x8a\x02\n\x0fListJobsRequest\x12%\n\tpage_size\x18\x01 \x01(\x05\x42\x07\xbaH\x04\x1a\x02(\x00R\tpage_size\x12\x1e\n\npage_token\x18\x02 \x01(\tR\npage_token\x12\x46\n\x04task\x18\x03 \x01(\tB2\xbaH/r-R\x00R\x04\x63hatR\x04planR\x04\x63odeR\x04toolR\x03ragR\x05\x65mbedR\x05\x66\x65tchR\x04task\x12P\n\x06status\x18\x04 \x01(\tB8\xbaH5r3R\x00R\x06queuedR\x07runningR\x04\x64oneR\x07partialR\x05\x65rrorR\x08\x63\x61nceledR\x06status\x12\x16\n\x06tenant\x18\x05 \x01(\tR\x06tenant\"g\n\x10ListJobsResponse\x12)\n\x04jobs\x18\x01 \x03(\x0b\x32\x15.fetchbox.task.v1.JobR\x04jobs\x12(\n\x0fnext_page_token\x18\x02 \x01(\tR\x0fnext_page_token\"\x93\x01\n\x0fWatchJobRequest\x12\x35\n\x06job_id\x18\x01 \x01(\tB\x1d\xbaH\x1ar\x18\x32\x16^[A-Za-z0-9_-]{1,128}$R\x06job_id\x12I\n\rlast_event_id\x18\x02 \x01(\tB#\xbaH r\x1b\x32\x19^[0-9]{1,20}-[0-9]{1,20}$\xd8\x01\x01R\rlast_event_id\"I\n\x10\x43\x61ncelJobRequest\x12\x35\n\x06job_id\x18\x01 \x01(\tB\x1d\xbaH\x1ar\x18\x32\x16^[A-Za-z0-9_-]{1,128}$R\x06job_id2\xb8\x04\n\x0bTaskService\x12s\n\tCreateJob\x12\".fetchbox.task.v1.CreateJobRequest\x1a\x15.fetchbox.task.v1.Job\"+\xc2\xbc\x18\x14\x08\xca\x01\x12\x0fidempotency-key\x82\xd3\xe4\x93\x02\r\"\x08/v1/jobs:\x01*\x12[\n\x06GetJob\x12\x1f.fetchbox.task.v1.GetJobRequest\x1a\x15.fetchbox.task.v1.Job\"\x19\x82\xd3\xe4\x93\x02\x13\x12\x11/v1/jobs/{job_id}\x12\x63\n\x08ListJobs\x12!.fetchbox.task.v1.ListJobsRequest\x1a\".fetchbox.task.v1.ListJobsResponse\"\x10\x82\xd3\xe4\x93\x02\n\x12\x08/v1/jobs\x12\x84\x01\n\x08WatchJob\x12!.fetchbox.task.v1.WatchJobRequest\x1a\x1e.fetchbox.operator.v1.JobEvent\"3\xc2\xbc\x18\x0f\x1a\rlast_event_id\x82\xd3\xe4\x93\x02\x1a\x12\x18/v1/jobs/{job_id}/events0\x01\x12k\n\tCancelJob\x12\".fetchbox.task.v1.CancelJobRequest\x1a\x15.fetchbox.task.v1.Job\"#\x82\xd3\xe4\x93\x02\x1d\"\x18/v1/jobs/{job_id}/cancel:\x01*b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#fetchbox/task/v1/task_service.proto\x12\x10\x66\x65tchbox.task.v1\x1a\x1b\x62uf/validate/validate.proto\x1a!fetchbox/gateway/v1/options.proto\x1a\x1e\x66\x65tchbox/operator/v1/job.proto\x1a\x1a\x66\x65tchbox/task/v1/job.proto\x1a\x1cgoogle/api/annotations.proto\"\xef\x01\n\x10\x43reateJobRequest\x12=\n\x04task\x18\x01 \x01(\tB)\xbaH&r$R\x04\x63hatR\x04planR\x04\x63odeR\x04toolR\x03ragR\x05\x65mbedR\x04task\x12%\n\x07payload\x18\x02 \x01(\x0c\x42\x0b\xbaH\x04z\x02\x10\x01\xc8\xbc\x18\x01R\x07payload\x12\'\n\x05ttl_s\x18\x03 \x01(\x05\x42\x0c\xbaH\t\x1a\x07\x18\x80\x9a\x9e\x01(<H\x00R\x05ttl_s\x88\x01\x01\x12\x42\n\x0fidempotency_key\x18\x04 \x01(\tB\x18\xbaH\x15r\x10\x32\x0e^[!-~]{1,256}$\xd8\x01\x01R\x0fidempotency_keyB\x08\n\x06_ttl_s\"F\n\rGetJobRequest\x12\x35\n\x06job_id\x18\x01 \x01(\tB\x1d\xbaH\x1ar\x18\x32\x16^[A-Za-z0-9_-]{1,128}$R\x06job_id\"\x90\x02\n\x0fListJobsRequest\x12%\n\tpage_size\x18\x01 \x01(\x05\x42\x07\xbaH\x04\x1a\x02(\x00R\tpage_size\x12\x1e\n\npage_token\x18\x02 \x01(\tR\npage_token\x12L\n\x04task\x18\x03 \x01(\tB8\xbaH5r3R\x00R\x04\x63hatR\x04planR\x04\x63odeR\x04toolR\x03ragR\x05\x65mbedR\x05\x66\x65tchR\x04stepR\x04task\x12P\n\x06status\x18\x04 \x01(\tB8\xbaH5r3R\x00R\x06queuedR\x07runningR\x04\x64oneR\x07partialR\x05\x65rrorR\x08\x63\x61nceledR\x06status\x12\x16\n\x06tenant\x18\x05 \x01(\tR\x06tenant\"g\n\x10ListJobsResponse\x12)\n\x04jobs\x18\x01 \x03(\x0b\x32\x15.fetchbox.task.v1.JobR\x04jobs\x12(\n\x0fnext_page_token\x18\x02 \x01(\tR\x0fnext_page_token\"\x93\x01\n\x0fWatchJobRequest\x12\x35\n\x06job_id\x18\x01 \x01(\tB\x1d\xbaH\x1ar\x18\x32\x16^[A-Za-z0-9_-]{1,128}$R\x06job_id\x12I\n\rlast_event_id\x18\x02 \x01(\tB#\xbaH r\x1b\x32\x19^[0-9]{1,20}-[0-9]{1,20}$\xd8\x01\x01R\rlast_event_id\"I\n\x10\x43\x61ncelJobRequest\x12\x35\n\x06job_id\x18\x01 \x01(\tB\x1d\xbaH\x1ar\x18\x32\x16^[A-Za-z0-9_-]{1,128}$R\x06job_id2\xb8\x04\n\x0bTaskService\x12s\n\tCreateJob\x12\".fetchbox.task.v1.CreateJobRequest\x1a\x15.fetchbox.task.v1.Job\"+\xc2\xbc\x18\x14\x08\xca\x01\x12\x0fidempotency-key\x82\xd3\xe4\x93\x02\r\"\x08/v1/jobs:\x01*\x12[\n\x06GetJob\x12\x1f.fetchbox.task.v1.GetJobRequest\x1a\x15.fetchbox.task.v1.Job\"\x19\x82\xd3\xe4\x93\x02\x13\x12\x11/v1/jobs/{job_id}\x12\x63\n\x08ListJobs\x12!.fetchbox.task.v1.ListJobsRequest\x1a\".fetchbox.task.v1.ListJobsResponse\"\x10\x82\xd3\xe4\x93\x02\n\x12\x08/v1/jobs\x12\x84\x01\n\x08WatchJob\x12!.fetchbox.task.v1.WatchJobRequest\x1a\x1e.fetchbox.operator.v1.JobEvent\"3\xc2\xbc\x18\x0f\x1a\rlast_event_id\x82\xd3\xe4\x93\x02\x1a\x12\x18/v1/jobs/{job_id}/events0\x01\x12k\n\tCancelJob\x12\".fetchbox.task.v1.CancelJobRequest\x1a\x15.fetchbox.task.v1.Job\"#\x82\xd3\xe4\x93\x02\x1d\"\x18/v1/jobs/{job_id}/cancel:\x01*b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -49,7 +49,7 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_LISTJOBSREQUEST'].fields_by_name['page_size']._loaded_options = None
   _globals['_LISTJOBSREQUEST'].fields_by_name['page_size']._serialized_options = b'\272H\004\032\002(\000'
   _globals['_LISTJOBSREQUEST'].fields_by_name['task']._loaded_options = None
-  _globals['_LISTJOBSREQUEST'].fields_by_name['task']._serialized_options = b'\272H/r-R\000R\004chatR\004planR\004codeR\004toolR\003ragR\005embedR\005fetch'
+  _globals['_LISTJOBSREQUEST'].fields_by_name['task']._serialized_options = b'\272H5r3R\000R\004chatR\004planR\004codeR\004toolR\003ragR\005embedR\005fetchR\004step'
   _globals['_LISTJOBSREQUEST'].fields_by_name['status']._loaded_options = None
   _globals['_LISTJOBSREQUEST'].fields_by_name['status']._serialized_options = b'\272H5r3R\000R\006queuedR\007runningR\004doneR\007partialR\005errorR\010canceled'
   _globals['_WATCHJOBREQUEST'].fields_by_name['job_id']._loaded_options = None
@@ -73,13 +73,13 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GETJOBREQUEST']._serialized_start=453
   _globals['_GETJOBREQUEST']._serialized_end=523
   _globals['_LISTJOBSREQUEST']._serialized_start=526
-  _globals['_LISTJOBSREQUEST']._serialized_end=792
-  _globals['_LISTJOBSRESPONSE']._serialized_start=794
-  _globals['_LISTJOBSRESPONSE']._serialized_end=897
-  _globals['_WATCHJOBREQUEST']._serialized_start=900
-  _globals['_WATCHJOBREQUEST']._serialized_end=1047
-  _globals['_CANCELJOBREQUEST']._serialized_start=1049
-  _globals['_CANCELJOBREQUEST']._serialized_end=1122
-  _globals['_TASKSERVICE']._serialized_start=1125
-  _globals['_TASKSERVICE']._serialized_end=1693
+  _globals['_LISTJOBSREQUEST']._serialized_end=798
+  _globals['_LISTJOBSRESPONSE']._serialized_start=800
+  _globals['_LISTJOBSRESPONSE']._serialized_end=903
+  _globals['_WATCHJOBREQUEST']._serialized_start=906
+  _globals['_WATCHJOBREQUEST']._serialized_end=1053
+  _globals['_CANCELJOBREQUEST']._serialized_start=1055
+  _globals['_CANCELJOBREQUEST']._serialized_end=1128
+  _globals['_TASKSERVICE']._serialized_start=1131
+  _globals['_TASKSERVICE']._serialized_end=1699
 # @@protoc_insertion_point(module_scope)
