@@ -141,7 +141,8 @@ class LocalPlatform:
                 listen = getattr(config, role).listen
                 self._listen(role, f"127.0.0.1:{next(ports)}" if self._any_ports else listen)
         ingest = self._environ["FETCHBOX_GATEWAY_INGEST"]
-        self._environ |= {"FETCHBOX_GATEWAY_TASK": ingest, "FETCHBOX_WORKER_INGEST": ingest}
+        served = ("FETCHBOX_GATEWAY_TASK", "FETCHBOX_GATEWAY_FLOW", "FETCHBOX_WORKER_INGEST")
+        self._environ |= dict.fromkeys(served, ingest)
 
     def _listen(self, role: Role, listen: str) -> None:
         host, _, port = listen.rpartition(":")

@@ -105,7 +105,7 @@ def config(redis_server: str, bucket: str, s3: SeaweedFS) -> Config:
     config.object_store.bucket = bucket
     config.observability.metrics_port = 0
     ingest, worker, operator, gateway = (f"127.0.0.1:{port}" for port in free_ports(4))
-    config.ingest.listen = config.gateway.ingest = config.gateway.task = ingest
+    config.ingest.listen = config.gateway.ingest = config.gateway.task = config.gateway.flow = ingest
     config.worker.listen = config.gateway.worker = worker
     config.operator.listen = config.gateway.operator = operator
     config.gateway.listen = gateway

@@ -842,6 +842,7 @@ class Gateway(_message.Message):
     MAX_REQUEST_BYTES_FIELD_NUMBER: _builtins.int
     SSE_HEARTBEAT_FIELD_NUMBER: _builtins.int
     TASK_FIELD_NUMBER: _builtins.int
+    FLOW_FIELD_NUMBER: _builtins.int
     listen: _builtins.str
     """`host:port` to listen at. Default `127.0.0.1:8080`."""
     ingest: _builtins.str
@@ -854,6 +855,8 @@ class Gateway(_message.Message):
     """The largest request on the wire. Default 6291456."""
     task: _builtins.str
     """Where the task service is; the ingest service serves it. Default `127.0.0.1:50051`."""
+    flow: _builtins.str
+    """Where the flow service is; the ingest service serves it. Default `127.0.0.1:50051`."""
     @_builtins.property
     def sse_heartbeat(self) -> _duration_pb2.Duration:
         """How often an idle event stream gets a heartbeat comment. Default 15s."""
@@ -868,10 +871,11 @@ class Gateway(_message.Message):
         max_request_bytes: _builtins.int = ...,
         sse_heartbeat: _duration_pb2.Duration | None = ...,
         task: _builtins.str = ...,
+        flow: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["sse_heartbeat", b"sse_heartbeat"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ingest", b"ingest", "listen", b"listen", "max_request_bytes", b"max_request_bytes", "operator", b"operator", "sse_heartbeat", b"sse_heartbeat", "task", b"task", "worker", b"worker"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["flow", b"flow", "ingest", b"ingest", "listen", b"listen", "max_request_bytes", b"max_request_bytes", "operator", b"operator", "sse_heartbeat", b"sse_heartbeat", "task", b"task", "worker", b"worker"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
