@@ -44,7 +44,9 @@ PUBLISH_ONCE = Script("publish_once", ("lane", "replays"), ("once", "keep_ms", "
 # The creation of a task job.
 TASK_ADMIT = Script("task_admit", ("stream", "outbox", "open"), ("max_backlog",), ("task", "job_id", "task_max"))
 TASK_ACCEPT = Script("task_accept", ("job", "events"), ("step", "admitted_ms"), ("field", "value"))
-TASK_PUBLISH = Script("task_publish", ("stream", "outbox", "open"), (), ("task", "job_id", "payload", "traceparent"))
+TASK_PUBLISH = Script(
+    "task_publish", ("stream", "outbox", "open"), (), ("task", "job_id", "payload", "traceparent", "flow")
+)
 TASK_TIDY = Script("task_tidy", ("lane",), ("group", "after", "max"), ("name",))
 TASK_RETURN = Script("task_return", ("lane",), ("group",), ("entry",))
 

@@ -87,6 +87,9 @@ class Entry:
         replay = named.get(b"replay")
         if replay is not None and replay.isdigit() and len(replay) <= _LONGEST_REPLAY:
             self.work.replay = int(replay)
+        flow = named.get(b"flow")
+        if flow is not None:
+            self.work.flow = flow.decode(errors="replace")
         return ""
 
 

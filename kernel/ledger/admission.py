@@ -45,6 +45,8 @@ class NewTask:
     tenant: str = ""
     trace_id: str = ""
     traceparent: str = ""
+    flow: str = ""
+    """The attempt at a step of a flow that it is, as `QueuedTask.flow`; empty for none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +180,7 @@ class Admission:
             commands.append(_accept(new, at))
             listed += (at, new.job_id)
             expiring += (at + new.ttl_s * 1000, new.job_id)
-            entries += (new.task, new.job_id, new.payload, new.traceparent)
+            entries += (new.task, new.job_id, new.payload, new.traceparent, new.flow)
         commands += [_kept(item.new.job_id, item.keep, item.admitted_ms) for item in items if item.keep is not None]
         commands.append(command(scripts.INDEX, [keys.job_index()], listed))
         commands.append(command(scripts.INDEX, [keys.expiring_index()], expiring))
@@ -260,5 +262,7 @@ def _accept(new: NewTask, admitted_ms: int) -> Command:
         fields += ["tenant", new.tenant]
     if new.trace_id:
         fields += ["trace_id", new.trace_id]
+    if new.flow:
+        fields += ["flow", new.flow]
     names = [keys.job(new.job_id), keys.job_events(new.job_id)]
     return command(scripts.TASK_ACCEPT, names, [ENQUEUED_BY, admitted_ms, *fields])

@@ -36,7 +36,7 @@ FETCH = "fetch"
 FIELDS = (
     b"job_id", b"job_type", b"tenant", b"task", b"status", b"created_ts", b"updated_ts", b"resource_total",
     b"resource_completed", b"resource_failed", b"manifest_key", b"results", b"log_offset", b"error", b"trace_id",
-    b"rev", b"direct", b"ttl_s",
+    b"rev", b"direct", b"ttl_s", b"flow",
 )  # fmt: skip
 """What `from_hash` reads. A task's payload and result are not among it: a listing must not carry them about."""
 
@@ -71,6 +71,8 @@ class JobRecord:
     """A direct producer's job: ingest never saw it."""
     ttl_s: int = 0
     """How long a task's record is kept after its end, in seconds; 0 for the job of a manifest."""
+    flow: str = ""
+    """The attempt at a step of a flow that the job is: `{flowId} {stepKey} {attempt}`; empty for none."""
 
 
 def log_offset(created_ms: int) -> int:
@@ -149,6 +151,7 @@ def from_hash(values: Mapping[bytes, bytes], bucket: str) -> JobRecord:
         revision=number(b"rev", 1),
         direct=b"direct" in values,
         ttl_s=number(b"ttl_s", digits=7),
+        flow=text(b"flow"),
     )
 
 

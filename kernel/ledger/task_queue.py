@@ -105,13 +105,14 @@ class TaskQueue:
     async def _finished(self, member: str) -> bool:
         """Queues the job of an outbox member; drops a member without a record, and is False then."""
         job_id = member.partition("/")[2]
-        task, payload, ttl_s, created = await self._clients.commands.execute_command(
-            "HMGET", keys.job(job_id), "task", "payload", "ttl_s", "created_ts"
+        task, payload, ttl_s, created, flow = await self._clients.commands.execute_command(
+            "HMGET", keys.job(job_id), "task", "payload", "ttl_s", "created_ts", "flow"
         )
         if created is None:
             await self._clients.commands.execute_command("ZREM", keys.outbox(keys.QUEUE), member)
             return False
-        await self.finish(NewTask(job_id, task.decode(), payload, int(ttl_s)), int(created))
+        new = NewTask(job_id, task.decode(), payload, int(ttl_s), flow=flow.decode() if flow else "")
+        await self.finish(new, int(created))
         return True
 
 

@@ -60,13 +60,15 @@ class QueueRig:
         """The second step alone: whether it made the record."""
         at = await self.clients.now_ms()
         fields = ["job_id", new.job_id, "task", new.task, "payload", new.payload, "ttl_s", new.ttl_s]
+        if new.flow:
+            fields += ["flow", new.flow]
         names = [keys.job(new.job_id), keys.job_events(new.job_id)]
         made = await self.clients.call(scripts.TASK_ACCEPT, names, ["gateway.enqueue", at, *fields])
         return made[0] == 1
 
     async def publish(self, new: NewTask) -> bool:
         """The third step alone: whether it put the job on the queue."""
-        args = [new.task, new.job_id, new.payload, new.traceparent]
+        args = [new.task, new.job_id, new.payload, new.traceparent, new.flow]
         return await self.clients.call(scripts.TASK_PUBLISH, QUEUE_KEYS, args) == [1]
 
     async def add_foreign(self, job_id: str = "", task: str = "chat", entry: str = "*") -> str:
