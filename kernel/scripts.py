@@ -157,5 +157,14 @@ BREAKER_CONCLUDE = Script(
     ("name", "token", "verdict", "cooldown_ms", "keep_ms"),
 )
 
+# Flows.
+FLOW_OPEN = Script("flow_open", ("flow", "due", "wake", "names"), ("flow_id", "name", "digest"), ("field", "value"))
+FLOW_APPEND = Script(
+    "flow_append",
+    ("flow", "timeline", "snapshot", "steps", "logs", "runs", "due", "wake", "ended"),
+    ("flow_id", "fence", "signal", "end", "max_logs", "clears", "batch"),
+    ("target", "kind", "subject", "meta", "data"),
+)
+
 ALL = tuple(value for value in list(globals().values()) if isinstance(value, Script))
 """Every script there is."""

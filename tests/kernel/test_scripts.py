@@ -63,6 +63,7 @@ def test_what_drains_may_run_when_memory_is_short() -> None:
         "queue_once",
         "task_admit",
         "file_enqueue",
+        "flow_open",
     }
     assert {script.name for script in scripts.ALL if "allow-oom" not in script.source} == must_wait
 
