@@ -1,0 +1,102 @@
+"""JSON values without loss: whole numbers of any length stay what they are, and keys keep their order.
+
+orjson reads and writes what it takes; what is beyond 64 bits, half a surrogate pair and deep nesting are left to the
+standard library.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Iterator
+from decimal import Decimal
+from json.decoder import scanstring  # type: ignore[attr-defined]  # the typeshed leaves it out
+from typing import Any, Final, NoReturn
+
+import orjson
+
+_LONG: Final = re.compile(rb"[0-9]{19}")
+"""Numbers that orjson may read as a double."""
+_MOST_DIGITS: Final = 4000
+"""Python builds no whole numbers of more than 4300 digits from text."""
+_SPACE: Final = re.compile(r"[ \t\n\r]*")
+
+
+def load(text: bytes) -> Any:
+    """The value of a JSON text; a number beyond every double comes as a `Decimal`. ValueError for what is no JSON."""
+    if _LONG.search(text) is None:
+        try:
+            return orjson.loads(text)
+        except orjson.JSONDecodeError:
+            pass  # The decoder below takes what JSON's grammar allows, or says what is wrong.
+    try:
+        return _decoder.decode(text.decode())
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def dump(value: Any) -> bytes:
+    """The JSON text of a value, without spaces. ValueError for what has none, such as a number beyond every double."""
+    try:
+        return orjson.dumps(value)
+    except TypeError:
+        return json.dumps(value, separators=(",", ":"), allow_nan=False, default=_unknown).encode()
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def members(text: bytes) -> dict[str, bytes]:
+    """The members of a JSON object, the text of each byte for byte. ValueError for all else, repeated keys too."""
+    is_object = isinstance(load(text), dict)
+    if not is_object:
+        raise ValueError("it is no JSON object")
+    try:
+        return {key: raw.encode() for key, raw in _once(list(_members(text.decode())))}
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def _members(text: str) -> Iterator[tuple[str, str]]:
+    """Key and text of each member of what is known to be a JSON object."""
+    at = _skip(text, _skip(text, 0) + 1)
+    while text[at] != "}":
+        key, at = scanstring(text, at + 1, True)
+        start = _skip(text, _skip(text, at) + 1)
+        _, at = _scan(text, start)
+        yield key, text[start:at]
+        at = _skip(text, at)
+        at = _skip(text, at + 1) if text[at] == "," else at
+
+
+def _once(pairs: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    if len(dict(pairs)) != len(pairs):
+        raise ValueError("a key is there twice")
+    return pairs
+
+
+def _skip(text: str, at: int) -> int:
+    """Past white space."""
+    match = _SPACE.match(text, at)
+    return match.end() if match else at
+
+
+def _integer(text: str) -> int | Decimal:
+    return int(text) if len(text) < _MOST_DIGITS else Decimal(text)
+
+
+def _fraction(text: str) -> float | Decimal:
+    value = float(text)
+    return value if math.isfinite(value) else Decimal(text)
+
+
+def _constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON value")
+
+
+def _unknown(value: object) -> NoReturn:
+    raise ValueError(f"{type(value).__name__} {value!r:.40} has no JSON form")
+
+
+_decoder = json.JSONDecoder(parse_int=_integer, parse_float=_fraction, parse_constant=_constant)
+_scan: Final[Callable[[str, int], tuple[Any, int]]] = _decoder.scan_once  # type: ignore[attr-defined]  # the same
