@@ -106,7 +106,16 @@ def members(document: bytes, root: str) -> dict[str, Member]:
 
 def read_object(text: bytes, root: str) -> dict[str, Any]:
     """The JSON object that `text` is (numbers as floats), by the same rules and not nested too deep."""
-    scan, found = _scanned(text, root, _whole)
+    return _read(text, root, _whole)
+
+
+def read_value(text: bytes, root: str) -> Any:
+    """The JSON value of any type that `text` is, by the same rules."""
+    return _read(text, root, _value)
+
+
+def _read(text: bytes, root: str, read: Callable[[_Scan], T]) -> T:
+    scan, found = _scanned(text, root, read)
     if scan.repeats:
         raise _repeated(next(_repeated_keys(found, root), root))
     require_shallow(scan.text, root)
@@ -156,9 +165,14 @@ def _decoded(data: bytes, root: str) -> str:
     return text
 
 
-def _whole(scan: _Scan) -> dict[str, Any]:
+def _value(scan: _Scan) -> Any:
     value, position = scan.value(scan.after_space(0))
     scan.require_end(position)
+    return value
+
+
+def _whole(scan: _Scan) -> dict[str, Any]:
+    value = _value(scan)
     if not isinstance(value, dict):
         raise JsonError("", f"must be an object, not {type_name(value)}", "json.type")
     return value

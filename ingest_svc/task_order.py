@@ -71,7 +71,7 @@ def read_order(
             trace_id=tracing.trace_id(parent),
             traceparent=parent,
         ),
-        idempotency_key=_key(request, metadata),
+        idempotency_key=key_of(request.idempotency_key, metadata),
         digest=_digest(request, caller.tenant),
         window_ms=millis(window),
     )
@@ -91,9 +91,9 @@ def check_payload(payload: bytes, limits: Tasks) -> None:
         raise refused(fault.path, fault.description, fault.rule) from fault
 
 
-def _key(request: CreateJobRequest, metadata: Iterable[tuple[str, str | bytes]]) -> str:
-    """The idempotency key: that of the field or of the metadata, which must not differ."""
-    named, sent = request.idempotency_key, Headers(metadata).get(IDEMPOTENCY_KEY)
+def key_of(named: str, metadata: Iterable[tuple[str, str | bytes]]) -> str:
+    """The idempotency key: the one that a request names or that of its metadata, which must not differ."""
+    sent = Headers(metadata).get(IDEMPOTENCY_KEY)
     if sent is None:
         return named
     if _KEY.fullmatch(sent) is None:

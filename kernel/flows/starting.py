@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import orjson
-
 from fetchbox.flow.v1.event_pb2 import Event
+from kernel.flows import kinds, values
+from kernel.flows.events import draft
 
 if TYPE_CHECKING:
     from kernel.flows.order import Order
@@ -17,10 +17,10 @@ NO_INPUT = b"null"
 
 def first_event(order: Order) -> Event:
     """The `flow.start` of an order, published under fence 0 by whoever sees first that there is none yet."""
-    data = orjson.dumps({"flowName": order.run.flow_name})
+    data = values.dump({"flowName": order.run.flow_name})
     if order.input != NO_INPUT:
         data = data[:-1] + b',"input":' + order.input + b"}"
     meta: dict[str, Any] = {"flowId": order.run.flow_id, "flowName": order.run.flow_name}
     if order.tags:
         meta["tags"] = list(order.tags)
-    return Event(kind="flow.start", subject=order.queue or None, data=data, meta=orjson.dumps(meta))
+    return draft(kinds.FLOW_START, data, meta, order.queue)
