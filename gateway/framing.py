@@ -2,14 +2,16 @@
 
 import re
 from collections.abc import Callable
+from operator import attrgetter
+from typing import Any
 
-from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 
 from fetchbox.gateway.v1 import options_pb2
 from gateway.answer import JSON, AnswerError, Printer, dumps
 from gateway.codec import Codec
-from gateway.routes import Route
+from gateway.routes import Route, RouteError, resolve
 
 EVENT_STREAM = "text/event-stream"
 NDJSON = "application/x-ndjson"
@@ -60,12 +62,14 @@ class EventFraming(Framing):
     def __init__(self, route: Route, printer: Printer, codec: Codec) -> None:
         output = route.method.output_type
         option: options_pb2.ServerSentEvent = output.GetOptions().Extensions[options_pb2.sse]
-        self._id = option.id_field
-        self._event = option.event_field
+        where = f"the option sse of {output.full_name}"
+        self._id = _text(output, option.id_field, where)
+        self._has_ids = bool(option.id_field)
+        self._event = _text(output, option.event_field, where)
         self._retry = b"retry: %d\n" % option.retry_ms if option.retry_ms else b""
         self._print: Callable[[Message], bytes] = printer.json
         if option.data_field:
-            self._print = _field_printer(output.fields_by_name[option.data_field], codec)
+            self._print = _field_printer(resolve(output, (option.data_field,), where), codec)
 
     def frame(self, message: Message) -> bytes:
         """`id:`, `event:` and `data:`; an empty field leaves its line out. Without an `id:` there may be a `retry:`."""
@@ -73,13 +77,12 @@ class EventFraming(Framing):
         event = self._line("event", self._event, message)
         return b"%b%bdata: %b\n%b\n" % (place, event, _one_line(self._print(message)), b"" if place else self._retry)
 
-    def _line(self, name: str, field: str, message: Message) -> bytes:
-        value = getattr(message, field) if field else ""
-        if not value:
+    def _line(self, name: str, text_of: Callable[[Message], str], message: Message) -> bytes:
+        text = text_of(message)
+        if not text:
             return b""
-        text = str(value)
         if _UNSAFE.search(text):
-            raise AnswerError(f"{field} cannot be the {name} of an event: it has a line end")
+            raise AnswerError(f"{message.DESCRIPTOR.full_name} cannot be an event: its {name} has a line end")
         return f"{name}: {text}\n".encode()
 
     def failure(self, status: bytes) -> bytes:
@@ -88,7 +91,18 @@ class EventFraming(Framing):
 
     def is_fleeting(self, message: Message) -> bool:
         """Whether it has no id, as a greeting has none."""
-        return bool(self._id) and not getattr(message, self._id)
+        return self._has_ids and not self._id(message)
+
+
+def _text(output: Descriptor, path: str, where: str) -> Callable[[Message], str]:
+    """What reads the field at a dotted path as text, empty where it is not set; raises `RouteError` for no scalar."""
+    if not path:
+        return lambda _: ""
+    last = resolve(output, tuple(path.split(".")), where)
+    if last.is_repeated or last.message_type is not None:
+        raise RouteError(f"{where}: {path} is no single scalar field")
+    get: Callable[[Message], Any] = attrgetter(path)
+    return lambda message: str(get(message) or "")
 
 
 def _field_printer(field: FieldDescriptor, codec: Codec) -> Callable[[Message], bytes]:

@@ -85,7 +85,7 @@ def _route(method: MethodDescriptor, rule: http_pb2.HttpRule, rest: options_pb2.
 def _check(route: Route) -> None:
     where = f"{route.method.full_name} ({route.label})"
     for variable in route.template.variables:
-        last = _resolve(route.method.input_type, variable.field_path, where)
+        last = resolve(route.method.input_type, variable.field_path, where)
         if last.is_repeated or last.message_type is not None:
             raise RouteError(f"{where}: {'.'.join(variable.field_path)} is no single scalar field")
     if route.body and route.body != "*":
@@ -96,7 +96,8 @@ def _check(route: Route) -> None:
         _top_level(route.method.input_type, route.rest.last_event_id_field, where)
 
 
-def _resolve(message: Descriptor, path: tuple[str, ...], where: str) -> FieldDescriptor:
+def resolve(message: Descriptor, path: tuple[str, ...], where: str) -> FieldDescriptor:
+    """The field at the end of a path of names; raises `RouteError`, which begins with `where`, if there is none."""
     found = _top_level(message, path[0], where)
     for name in path[1:]:
         if found.is_repeated or found.message_type is None:
