@@ -103,7 +103,7 @@ class FlowState:
 class Patch:
     """One record of a projection. Its data may hold `STAMP` and `PLACE`, which stand for those of its event."""
 
-    view: View
+    view: View.ValueType
     kind: str
     data: bytes
 

@@ -1,0 +1,109 @@
+"""The order of a run: what it was started with, its fence, and what has come for its gates."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, Final
+
+import orjson
+
+from fetchbox.config.v1.config_pb2 import Flow
+from kernel import keys
+from kernel.flows.types import Run
+from kernel.redis import RedisClients
+
+HIT: Final = "hit:"
+"""What the fields begin with that hold a delivery for a gate; the key of its step follows."""
+SECRETS: Final = "secrets:"
+"""What the fields begin with that hold hashes of secrets; the key of the step behind the gate follows."""
+NULL: Final = b"null"
+_PAGE: Final = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """One order, as it stands. Its definition is shared: whoever wants to change it takes a copy."""
+
+    run: Run
+    revision: int
+    """The fence: one more with each fenced append, and with each delivery for a gate."""
+    definition: Flow
+    tenant: str = ""
+    queue: str = ""
+    """The subject of its start."""
+    input: bytes = NULL
+    """JSON."""
+    digest: str = ""
+    """Of name and input: a start with another one is another start."""
+    tags: tuple[str, ...] = ()
+    ended_ms: int | None = None
+    """When it ended, in ms by the clock of Redis."""
+    logs: int = 0
+    dropped: int = 0
+    """Log lines beyond `flow_engine.max_logs`."""
+    hits: Mapping[str, bytes] = field(default_factory=dict)
+    """Step key -> the delivery for its gate, JSON; the first one."""
+    secrets: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """Step key -> hex SHA-256 of each secret that opens its gate."""
+
+    @classmethod
+    def of(cls, flow_id: str, stored: Mapping[bytes, bytes]) -> Order:
+        """The order of a hash that is there."""
+        text = {name.decode(): value for name, value in stored.items()}
+        return cls(
+            run=Run(flow_id, text.get("name", b"").decode()),
+            revision=int(text["rev"]),
+            definition=_definition(text.get("definition", b"")),
+            tenant=text.get("tenant", b"").decode(),
+            queue=text.get("queue", b"").decode(),
+            input=text.get("input", NULL),
+            digest=text.get("digest", b"").decode(),
+            tags=tuple(orjson.loads(text.get("tags", b"[]"))),
+            ended_ms=int(text["ended"]) if "ended" in text else None,
+            logs=int(text.get("logs", b"0")),
+            dropped=int(text.get("dropped", b"0")),
+            hits={name.removeprefix(HIT): value for name, value in text.items() if name.startswith(HIT)},
+            secrets={
+                name.removeprefix(SECRETS): frozenset(value.decode().split())
+                for name, value in text.items()
+                if name.startswith(SECRETS)
+            },
+        )
+
+    def fields(self) -> dict[str, bytes]:
+        """What `Journal.open` writes for it; name, digest and revision are written by the store."""
+        fields = {
+            "tenant": self.tenant.encode(),
+            "queue": self.queue.encode(),
+            "definition": self.definition.SerializeToString(deterministic=True),
+            "input": self.input,
+            "tags": orjson.dumps(self.tags),
+        }
+        fields.update({f"{SECRETS}{step}": " ".join(sorted(hashes)).encode() for step, hashes in self.secrets.items()})
+        return fields
+
+
+@lru_cache(maxsize=256)
+def _definition(stored: bytes) -> Flow:
+    """Runs of a flow mostly have the same one."""
+    return Flow.FromString(stored)
+
+
+async def read_many(clients: RedisClients, flow_ids: Sequence[str]) -> list[Order | None]:
+    """The orders of these runs; None where there is none (any more). Raises `UNAVAILABLE`."""
+    found: list[Order | None] = []
+    for start in range(0, len(flow_ids), _PAGE):
+        page = flow_ids[start : start + _PAGE]
+        pipe = clients.commands.pipeline(transaction=False)
+        for flow_id in page:
+            pipe.execute_command("HGETALL", keys.flow(flow_id))
+        replies: list[Any] = await pipe.execute()
+        found += [Order.of(flow_id, stored) if stored else None for flow_id, stored in zip(page, replies, strict=True)]
+    return found
+
+
+async def read(clients: RedisClients, flow_id: str) -> Order | None:
+    """The order of one run; None where there is none (any more). Raises `UNAVAILABLE`."""
+    return (await read_many(clients, [flow_id]))[0]

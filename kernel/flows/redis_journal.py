@@ -1,0 +1,193 @@
+"""The journal on Redis: one script call an append, the calls of many runs in one pipeline (ADR 0004)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from fetchbox.config.v1.config_pb2 import Config
+from fetchbox.errors.v1.errors_pb2 import REASON_FAILED_PRECONDITION, REASON_INTERNAL_ERROR
+from fetchbox.flow.v1.event_pb2 import VIEW_TIMELINE, Event, View
+from kernel import keys
+from kernel.config import seconds
+from kernel.errors import FetchboxError
+from kernel.flows.codec import event_of
+from kernel.flows.journal import VIEWS, Append, Opened, Outcome, canonical, checked, raised, stream_of
+from kernel.flows.order import Order
+from kernel.flows.types import Appended, ConflictError, Run, RunGoneError
+from kernel.lanes.link import Link, command, is_error
+from kernel.log.offsets import START
+from kernel.pipe import Command, PipeLost
+from kernel.redis import Arg, RedisClients
+from kernel.scripts import FLOW_APPEND, FLOW_OPEN
+
+_TARGETS: Final = {view: number for number, view in enumerate(VIEWS)}
+_MOST_BYTES: Final = 4 << 20
+"""Bytes of events in one pipeline, so that it neither fills buffers nor holds Redis for long."""
+_PAGE: Final = 500
+
+
+class RedisJournal:
+    """A `Journal`.
+
+    A lost connection is made again and the calls are repeated: an append under a fence then conflicts if the first try
+    was stored, log lines carry the name of their batch and are not doubled.
+    """
+
+    def __init__(self, clients: RedisClients, config: Config, name: str = "fetchbox-flows") -> None:
+        self._clients = clients
+        self._tries = 1 + config.redis.max_retries
+        self._max_logs = config.flow_engine.max_logs
+        self._link = Link(clients, name, (FLOW_OPEN, FLOW_APPEND), seconds(config.redis.read_timeout))
+
+    async def open(self, run: Run, digest: str, order: Mapping[str, bytes]) -> Opened:
+        """Writes the order of a run, once. UNAVAILABLE leaves the outcome open: repeat it."""
+        named = [keys.flow(run.flow_id), keys.FLOWS_DUE, keys.FLOWS_WAKE, keys.FLOW_NAMES]
+        args: list[Arg] = [run.flow_id, run.flow_name, digest]
+        for pair in order.items():
+            args += pair
+        (reply,) = await self._run([command(FLOW_OPEN, named, args)])
+        if is_error(reply):
+            raise _fault(reply)
+        return Opened(reply[0] == 1, reply[1], reply[2].decode())
+
+    async def append(self, append: Append) -> Appended:
+        """Adds events with their patches, as `Journal.append` says."""
+        return raised((await self.append_many([append]))[0])
+
+    async def append_many(self, appends: Sequence[Append]) -> list[Outcome]:
+        """Adds to many runs at once. Raises nothing: UNAVAILABLE is the outcome of those that were not answered."""
+        outcomes: list[Outcome] = []
+        for page in _pages([checked(append) for append in appends]):
+            try:
+                replies = await self._run([self._command(append) for append in page])
+            except FetchboxError as error:
+                outcomes += [error] * (len(appends) - len(outcomes))
+                break
+            outcomes += [_outcome(append, reply) for append, reply in zip(page, replies, strict=True)]
+        return outcomes
+
+    async def read(self, run: Run, view: View.ValueType, after: str = START, limit: int = 100) -> list[Event]:
+        """Up to `limit` records behind `after`, oldest first."""
+        stream = stream_of(run, view)
+        (rows,) = await self._run([("XRANGE", stream, f"({after}", "+", "COUNT", limit)])
+        if is_error(rows):
+            raise _fault(rows)
+        return _events(stream, rows)
+
+    async def load(self, places: Mapping[str, str]) -> dict[str, tuple[Order, list[Event]]]:
+        """Flow id -> its order, and its timeline behind a cursor (`START` for all of it); only runs that are there.
+
+        The revision is read first: where somebody appends in between, the timeline is ahead of it, and an append under
+        that fence conflicts.
+        """
+        commands: list[Command] = []
+        for flow_id, after in places.items():
+            commands.append(("HGETALL", keys.flow(flow_id)))
+            commands.append(("XRANGE", keys.flow_timeline(flow_id), f"({after}", "+", "COUNT", _PAGE))
+        replies = await self._run(commands)
+        found = {}
+        for flow_id, stored, rows in zip(places, replies[::2], replies[1::2], strict=True):
+            if is_error(stored) or is_error(rows):
+                raise _fault(stored if is_error(stored) else rows)
+            if stored:
+                order = Order.of(flow_id, dict(zip(stored[::2], stored[1::2], strict=True)))
+                found[flow_id] = order, await self._whole(order.run, rows)
+        return found
+
+    async def close(self) -> None:
+        """Drops the connection; a later call makes another."""
+        self._link.close()
+
+    async def _whole(self, run: Run, rows: list[Any]) -> list[Event]:
+        """A timeline of which the first page is read."""
+        events = page = _events(stream_of(run, VIEW_TIMELINE), rows)
+        while len(page) == _PAGE:
+            page = await self.read(run, VIEW_TIMELINE, page[-1].id, _PAGE)
+            events = events + page
+        return events
+
+    def _command(self, append: Append) -> Command:
+        run = append.run
+        named = [
+            keys.flow(run.flow_id),
+            *(stream_of(run, view) for view in VIEWS),
+            *(keys.FLOWS_DUE, keys.FLOWS_WAKE, keys.FLOWS_ENDED),
+        ]
+        args: list[Arg] = [
+            run.flow_id,
+            "" if append.fence is None else append.fence,
+            int(append.wakes),
+            int(append.ends),
+            self._max_logs,
+            " ".join(append.clears),
+            append.batch,
+        ]
+        for write in append.writes:
+            event = write.event
+            args += (0, event.kind, event.subject, event.meta, event.data)
+            for patch in write.patches:
+                args += (_TARGETS[patch.view], patch.kind, "", "", patch.data)
+        return command(FLOW_APPEND, named, args)
+
+    async def _run(self, commands: Sequence[Command]) -> list[Any]:
+        """The replies; everything that is sent may be repeated."""
+        for left in range(self._tries - 1, -1, -1):
+            try:
+                return await self._link.run(commands)
+            except PipeLost:
+                if left == 0:
+                    raise
+        raise AssertionError("unreachable")  # pragma: no cover
+
+
+def _pages(appends: Sequence[Append]) -> Iterator[list[Append]]:
+    page: list[Append] = []
+    size = 0
+    for append in appends:
+        own = sum(
+            len(write.event.data) + len(write.event.meta) + sum(len(patch.data) for patch in write.patches)
+            for write in append.writes
+        )
+        if page and (size + own > _MOST_BYTES or len(page) == _PAGE):
+            yield page
+            page, size = [], 0
+        page.append(append)
+        size += own
+    if page:
+        yield page
+
+
+def _outcome(append: Append, reply: Any) -> Outcome:
+    if is_error(reply):
+        return _fault(reply)
+    verdict, revision, *ids = reply
+    flow_id = append.run.flow_id
+    if verdict == b"ok":
+        stream = stream_of(append.run, VIEW_TIMELINE)
+        stored = [
+            canonical(write.event, stream, entry_id.decode())
+            for write, entry_id in zip(append.writes, ids, strict=True)
+            if entry_id
+        ]
+        return Appended(tuple(stored), revision)
+    if verdict == b"conflict":
+        return ConflictError(f"the run {flow_id} has revision {revision}, not {append.fence}")
+    if verdict == b"gone":
+        return RunGoneError(f"the run {flow_id} is unknown, no longer kept, or has ended")
+    return FetchboxError(REASON_FAILED_PRECONDITION, f"A key of the run {flow_id} holds no stream in Redis: remove it.")
+
+
+def _fault(reply: Any) -> FetchboxError:
+    return FetchboxError(REASON_INTERNAL_ERROR, f"Redis refuses what flows ask: {reply}")
+
+
+def _events(stream: str, rows: Sequence[Any]) -> list[Event]:
+    return [
+        event_of(
+            stream,
+            entry_id.decode(),
+            {name.decode(): value for name, value in zip(flat[::2], flat[1::2], strict=True)},
+        )
+        for entry_id, flat in rows
+    ]
