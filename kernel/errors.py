@@ -85,6 +85,11 @@ def no_job(job_id: str) -> FetchboxError:
     return not_found(f"There is no job {job_id}; it is unknown, or its record is no longer kept.")
 
 
+def no_flow(flow_id: str) -> FetchboxError:
+    """There is no such run of a flow, or the caller may not know of it."""
+    return not_found(f"There is no run {flow_id} of a flow; it is unknown, or no longer kept.")
+
+
 def to_status(error: FetchboxError) -> Status:
     """The error as `google.rpc.Status`, with `ErrorInfo` first and `BadRequest` and `RetryInfo` where they apply."""
     details: list[Message] = [ErrorInfo(reason=reason_name(error.reason), domain=DOMAIN, metadata=error.metadata)]

@@ -273,11 +273,21 @@ FLOW_NAMES = "fetchbox:flows:names"
 """Set: the names of flows that have runs."""
 
 
-def gate_waiting(digest: str) -> str:
-    """Hash: gates that wait for one channel and key of a tenant, `flow_id/step_key` -> what opens them."""
-    return f"fetchbox:gate:{digest}:waiting"
+def gate_free(digest: str) -> str:
+    """Sorted set: gates of one channel and key that open without a secret, `flow_id/step_key` -> since when, in ms."""
+    return f"fetchbox:gate:{digest}:free"
 
 
-def gate_parked(digest: str) -> str:
-    """List with an expiry: events or webhooks that came for one channel and key of a tenant before their gate."""
-    return f"fetchbox:gate:{digest}:parked"
+def gate_guarded(digest: str) -> str:
+    """Sorted set: gates of one channel and key that open with a secret, `flow_id/step_key` -> since when, in ms."""
+    return f"fetchbox:gate:{digest}:guarded"
+
+
+GATE_PARKED = "fetchbox:gate-parked:"
+"""What the names of streams with an expiry begin with: events and webhooks that came before their gate. What they open
+follows, a channel and key or a secret."""
+
+
+def gate_answer(call: str) -> str:
+    """String with an expiry: what a call of a delivery came to."""
+    return f"fetchbox:gate-answer:{call}"

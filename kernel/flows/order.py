@@ -16,6 +16,9 @@ from kernel.redis import RedisClients
 
 HIT: Final = "hit:"
 """What the fields begin with that hold a delivery for a gate; the key of its step follows."""
+WAIT: Final = "wait:"
+"""What the fields begin with of gates that wait for a delivery; the key of the step follows. What settles a gate clears
+this in the same step, so that no delivery is lost to a gate that is settled."""
 SECRETS: Final = "secrets:"
 """What the fields begin with that hold hashes of secrets; the key of the step behind the gate follows."""
 NULL: Final = b"null"
@@ -45,6 +48,8 @@ class Order:
     """Log lines beyond `flow_engine.max_logs`."""
     hits: Mapping[str, bytes] = field(default_factory=dict)
     """Step key -> the delivery for its gate, JSON; the first one."""
+    waits: Mapping[str, str] = field(default_factory=dict)
+    """Step key -> what its gate waits for: the digest of a `Correlation`."""
     secrets: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """Step key -> hex SHA-256 of each secret that opens its gate."""
 
@@ -65,6 +70,7 @@ class Order:
             logs=int(text.get("logs", b"0")),
             dropped=int(text.get("dropped", b"0")),
             hits={name.removeprefix(HIT): value for name, value in text.items() if name.startswith(HIT)},
+            waits={name.removeprefix(WAIT): value.decode() for name, value in text.items() if name.startswith(WAIT)},
             secrets={
                 name.removeprefix(SECRETS): frozenset(value.decode().split())
                 for name, value in text.items()
