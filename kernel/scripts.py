@@ -31,6 +31,8 @@ class Script:
 
 _JOB = ("job", "events", "bits", "resources")
 _LANE = ("lane", "lease", "redo")
+_FLOWS = ("due", "wake")
+"""What begins or ends a job tells the engine of flows of, where the job is an attempt at a step."""
 
 # The submit.
 SUBMIT_BEGIN = Script("submit_begin", ("submit",), ("digest", "job_id", "lease_ms", "window_ms"))
@@ -77,32 +79,34 @@ TRIM = Script("trim", ("lane", "cursors"), ("keep_ms", "export", "max_len"))
 # The job.
 START = Script(
     "start",
-    _JOB,
+    (*_JOB, *_FLOWS),
     ("worker", "step", "finalizes", "create"),
     ("index", "resource_id", "token"),
 )
 SETTLE = Script(
     "settle",
-    (*_JOB, "results"),
+    (*_JOB, "results", *_FLOWS),
     ("finalizes", "step"),
     ("index", "resource_id", "token", "outcome", "error", "detail"),
 )
-TASK_START = Script("task_start", ("job", "events"), ("worker", "step", "delivery", "token", "attempt", "again"))
+TASK_START = Script(
+    "task_start", ("job", "events", *_FLOWS), ("worker", "step", "delivery", "token", "attempt", "again")
+)
 TASK_EVENTS = Script("task_events", ("job", "events"), ("token", "step", "first"), ("type", "data"))
-TASK_SETTLE = Script("task_settle", ("job", "events"), ("token", "step", "outcome", "value", "data", "ttl_s"))
+TASK_SETTLE = Script("task_settle", ("job", "events", *_FLOWS), ("token", "step", "outcome", "value", "data", "ttl_s"))
 TASK_REPLAY = Script("task_replay", ("job", "events"), ("expected_replay", "max_replays", "step"), ("field", "value"))
 EXPIRE = Script("expire", ("job", "events"), ("ttl_s",))
 FINAL_BEGIN = Script("final_begin", ("job",), ("worker", "lease_ms"))
-FINAL_END = Script("final_end", (*_JOB, "results"), ("worker", "generation", "step", "results_key", "error"))
-CANCEL = Script("cancel", ("job", "events"), ("step", "error", "ttl_s"))
+FINAL_END = Script("final_end", (*_JOB, "results", *_FLOWS), ("worker", "generation", "step", "results_key", "error"))
+CANCEL = Script("cancel", ("job", "events", *_FLOWS), ("step", "error", "ttl_s"))
 REPLAY = Script("replay", _JOB, ("resource_id", "index", "expected_replay", "max_replays", "step", "resource_json"))
 MIRROR = Script(
     "mirror",
-    ("job", "events"),
+    ("job", "events", *_FLOWS),
     ("step", "status", "completed", "failed", "total", "revision", "error"),
     ("field", "value"),
 )
-CLOSE = Script("close", ("job", "events"), ("step", "idle_ms", "error"))
+CLOSE = Script("close", ("job", "events", *_FLOWS), ("step", "idle_ms", "error"))
 DELETE = Script("delete", (*_JOB, "results"), ("ended_before_ms",))
 
 # The priority lists.
@@ -162,7 +166,7 @@ FLOW_OPEN = Script("flow_open", ("flow", "due", "wake", "names"), ("flow_id", "n
 FLOW_APPEND = Script(
     "flow_append",
     ("flow", "timeline", "snapshot", "steps", "logs", "runs", "due", "wake", "ended"),
-    ("flow_id", "fence", "signal", "end", "max_logs", "clears", "batch"),
+    ("flow_id", "name", "fence", "signal", "end", "max_logs", "clears", "batch"),
     ("target", "kind", "subject", "meta", "data"),
 )
 

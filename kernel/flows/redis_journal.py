@@ -116,6 +116,7 @@ class RedisJournal:
         ]
         args: list[Arg] = [
             run.flow_id,
+            run.flow_name,
             "" if append.fence is None else append.fence,
             int(append.wakes),
             int(append.ends),

@@ -1,15 +1,16 @@
 #!lua flags=allow-oom
 -- flow_append: adds events to the timeline of a run and, in the same step, what follows from them to its projections
 -- KEYS flow, timeline, snapshot, steps, logs, runs, due, wake, ended
--- ARGV flow_id, fence, signal, end, max_logs, clears, batch, each: target, kind, subject, meta, data
+-- ARGV flow_id, name, fence, signal, end, max_logs, clears, batch, each: target, kind, subject, meta, data
 -- returns {verdict, revision, the id of each event, '' for a log line that was dropped}
--- A verdict is ok | conflict (the fence is not the revision) | gone (no such run, or it has ended) | foreign (a key of
--- the run holds no stream). Targets count from 0, the timeline, in the order of KEYS; patches follow their event. Lines
--- of a batch that was stored before are told, not stored again. Permitted when memory is short: accepted runs go on.
+-- A verdict is ok | conflict (the fence is not the revision) | gone (no such run of this flow, or it has ended) |
+-- foreign (a key of the run holds no stream). Targets count from 0, the timeline, in the order of KEYS; patches follow
+-- their event. A batch of log lines that was stored before is told, not stored again. Permitted when memory is short:
+-- runs that were accepted go on.
 local F, floor = KEYS[1], math.floor
-local fence, ends = ARGV[2], ARGV[4] == '1'
-local h = redis.call('HMGET', F, 'rev', 'ended', 'logs', 'logged')
-if not h[1] or h[2] then return {'gone', tonumber(h[1] or 0)} end
+local fence, ends, batch = ARGV[3], ARGV[5] == '1', ARGV[8]
+local h = redis.call('HMGET', F, 'rev', 'ended', 'logs', 'logged', 'name')
+if not h[1] or h[2] or h[5] ~= ARGV[2] then return {'gone', tonumber(h[1] or 0)} end
 local rev = tonumber(h[1])
 if fence ~= '' and fence ~= h[1] then return {'conflict', rev} end
 for i = 2, 6 do
@@ -19,8 +20,8 @@ end
 
 -- `logged` names the last batches: ' batch ms seq stored all', one after the other.
 local logged, out = h[4] or '', {'ok', rev}
-if ARGV[7] ~= '' then
-  local ms, seq, stored, all = string.match(logged, ' ' .. ARGV[7] .. ' (%d+) (%d+) (%d+) (%d+)')
+if batch ~= '' then
+  local ms, seq, stored, all = string.match(logged, ' ' .. batch .. ' (%d+) (%d+) (%d+) (%d+)')
   if ms then
     for i = 1, tonumber(all) do
       out[#out + 1] = i <= tonumber(stored) and ms .. '-' .. string.format('%d', tonumber(seq) + i - 1) or ''
@@ -45,10 +46,10 @@ local function iso(ms)
     floor(rest / 3600000), floor(rest / 60000) % 60, floor(rest / 1000) % 60, rest % 1000)
 end
 
-local logs, most = tonumber(h[3] or 0), tonumber(ARGV[5])
+local logs, most = tonumber(h[3] or 0), tonumber(ARGV[6])
 local added, dropped, first = 0, 0, nil
 local id, at, stamp, skipped = '', '', '', false
-for i = 8, #ARGV, 5 do
+for i = 9, #ARGV, 5 do
   local target, kind, data = tonumber(ARGV[i]), ARGV[i + 1], ARGV[i + 4]
   if target == 0 then
     skipped = kind == 'runner.log' and logs + added >= most
@@ -73,9 +74,9 @@ end
 
 if added > 0 then redis.call('HSET', F, 'logs', logs + added) end
 if dropped > 0 then redis.call('HINCRBY', F, 'dropped', dropped) end
-if ARGV[7] ~= '' then
+if batch ~= '' then
   local ms, seq = string.match(first or '0-0', '(%d+)-(%d+)')
-  local line = string.format(' %s %s %s %d %d', ARGV[7], ms, seq, added, added + dropped)
+  local line = string.format(' %s %s %s %d %d', batch, ms, seq, added, added + dropped)
   if #logged > 512 then logged = string.gsub(logged, '^ %S+ %S+ %S+ %S+ %S+', '') end
   redis.call('HSET', F, 'logged', logged .. line)
 end
@@ -83,7 +84,7 @@ if fence ~= '' then
   rev = rev + 1
   redis.call('HSET', F, 'rev', string.format('%d', rev))
 end
-for field in string.gmatch(ARGV[6], '%S+') do redis.call('HDEL', F, field) end
+for field in string.gmatch(ARGV[7], '%S+') do redis.call('HDEL', F, field) end
 out[2] = rev
 local t = redis.call('TIME')
 local now = string.format('%d', t[1] * 1000 + floor(t[2] / 1000))
@@ -92,7 +93,7 @@ if ends then
   redis.call('HDEL', F, 'logged')
   redis.call('ZADD', KEYS[9], now, ARGV[1])
 end
-if ARGV[3] == '1' then
+if ARGV[4] == '1' then
   redis.call('ZADD', KEYS[7], now, ARGV[1])
   redis.call('XADD', KEYS[8], 'MAXLEN', 1, '*', 'flow', ARGV[1])
 end
