@@ -169,6 +169,21 @@ FLOW_APPEND = Script(
     ("flow_id", "name", "fence", "signal", "end", "max_logs", "clears", "batch"),
     ("target", "kind", "subject", "meta", "data"),
 )
+FLOW_SECRET = Script("flow_secret", ("flow",), ("step_key", "secret", "max"))
+FLOW_HIT = Script("flow_hit", ("flow", "due", "wake"), ("flow_id", "step_key", "fence", "delivery"))
+FLOW_WAIT = Script(
+    "flow_wait",
+    ("flow", "free", "guarded", "parked", "due", "wake"),
+    ("flow_id", "step_key", "fence", "digest", "open", "keep_ms"),
+)
+FLOW_DELIVER = Script(
+    "flow_deliver",
+    ("flow", "free", "guarded", "parked", "answer", "due", "wake"),
+    (
+        *("digest", "delivery", "opens", "flow_id", "step_key", "parks"),
+        *("max_parked", "keep_ms", "max", "answer_ms"),
+    ),
+)
 
 ALL = tuple(value for value in list(globals().values()) if isinstance(value, Script))
 """Every script there is."""

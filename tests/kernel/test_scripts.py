@@ -64,6 +64,8 @@ def test_what_drains_may_run_when_memory_is_short() -> None:
         "task_admit",
         "file_enqueue",
         "flow_open",
+        "flow_hit",
+        "flow_deliver",
     }
     assert {script.name for script in scripts.ALL if "allow-oom" not in script.source} == must_wait
 

@@ -1,0 +1,44 @@
+"""Secrets that open gates: told once to whoever needs one; the order of the run keeps only their SHA-256.
+
+A secret says which gate it opens, so that one that opens nothing is told from a genuine one before the gate is placed,
+and no sender without a genuine one can make FetchBox keep anything.
+"""
+
+from __future__ import annotations
+
+import re
+from hashlib import sha256
+from secrets import token_urlsafe
+
+from kernel import keys, scripts
+from kernel.errors import no_flow
+from kernel.redis import RedisClients
+
+_BYTES = 32
+_MOST = 100
+"""Secrets of one gate; a template that mentions one makes another each time it is filled in."""
+_SHAPE = re.compile(r"([A-Za-z0-9_-]{1,128})\.([A-Za-z0-9_-]{1,128})\.[A-Za-z0-9_-]{43}")
+
+
+def make(flow_id: str, step_key: str) -> str:
+    """A new secret for the gate of a step: 32 random bytes behind the names of both, fit for a URL."""
+    return f"{flow_id}.{step_key}.{token_urlsafe(_BYTES)}"
+
+
+def digest(secret: str) -> str:
+    """What is kept of a secret: SHA-256, hex. Digests are compared, so the time of it tells nothing of a secret."""
+    return sha256(secret.encode()).hexdigest()
+
+
+def gate_of(secret: str) -> tuple[str, str] | None:
+    """The run and the step of the gate that a secret claims to open; None for what is no secret of ours."""
+    found = _SHAPE.fullmatch(secret)
+    return (found[1], found[2]) if found else None
+
+
+async def add(clients: RedisClients, flow_id: str, step_key: str) -> str:
+    """A new secret that opens the gate from now on, beside those that do; `NOT_FOUND` where the run is gone."""
+    secret = make(flow_id, step_key)
+    if not await clients.call(scripts.FLOW_SECRET, [keys.flow(flow_id)], [step_key, digest(secret), _MOST]):
+        raise no_flow(flow_id)
+    return secret
