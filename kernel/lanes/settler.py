@@ -20,9 +20,8 @@ from kernel.lanes.item import Item, Report
 from kernel.lanes.link import Link, is_error, lacks_group
 from kernel.lanes.outcomes import Outcomes
 from kernel.lanes.publications import Flush
-from kernel.lanes.task_starter import task_keys
 from kernel.lanes.types import Claim
-from kernel.ledger.base import settle_keys
+from kernel.ledger.base import record_keys, settle_keys, task_keys
 from kernel.pipe import Command, PipeLost
 from kernel.telemetry import tracing
 from kernel.telemetry.logs import get_logger
@@ -58,7 +57,7 @@ class Settler:
         self._finalizes = finalizes
         self._calls = [JobCall(scripts.SETTLE, settle_keys, (final, "worker.settle")) for final in ("0", "1")]
         self._task_call = JobCall(scripts.TASK_SETTLE, task_keys, ())
-        self._event_call = JobCall(scripts.TASK_EVENTS, task_keys, ())
+        self._event_call = JobCall(scripts.TASK_EVENTS, record_keys, ())
         self._ttl_s = ttl_s
         self._valid = valid
         self._reports: list[Report] = []

@@ -28,7 +28,7 @@ from kernel.lanes.tally import Tally
 from kernel.lanes.task_outcomes import TaskOutcomes
 from kernel.lanes.task_starter import TaskStarter
 from kernel.lanes.types import Claim
-from kernel.ledger.base import job_keys
+from kernel.ledger.base import start_keys
 from kernel.ledger.record import error_json
 from kernel.pipe import Command
 from kernel.telemetry import metrics
@@ -67,7 +67,7 @@ class Starter:
         self._outcomes = outcomes
         self._settler = settler
         self._finalizes = finalizes
-        self._calls = [JobCall(scripts.START, job_keys, (worker, "worker.claim", final)) for final in ("0", "1")]
+        self._calls = [JobCall(scripts.START, start_keys, (worker, "worker.claim", final)) for final in ("0", "1")]
         self._crash_limit = config.worker.crash_limit
         self._keep_ms = millis(config.streams.tasks.retention)
         self._of_resources, self._of_tasks = Tally(keys.TASKS), Tally(keys.QUEUE)

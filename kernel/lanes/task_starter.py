@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from fetchbox.config.v1 import config_pb2
-from kernel import keys, scripts
+from kernel import scripts
 from kernel.lanes.calls import JobCall
 from kernel.lanes.entry import Entry, claimed, queued_task, token
 from kernel.lanes.publications import Flush
 from kernel.lanes.task_outcomes import TaskOutcomes
 from kernel.lanes.types import Claim
+from kernel.ledger.base import task_keys
 from kernel.pipe import Command
 
 
@@ -46,8 +47,3 @@ class TaskStarter:
             made.indexed += (created or now, task.job_id)
             made.expiring += (now + task.ttl_s * 1000, task.job_id)
         return claimed(entry, granted, epoch)
-
-
-def task_keys(job_id: str) -> list[str]:
-    """The keys of the scripts that move a task job."""
-    return [keys.job(job_id), keys.job_events(job_id)]

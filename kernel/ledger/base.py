@@ -54,11 +54,35 @@ class Base:
         await self._clients.commands.execute_command("ZREM", keys.open_index(), job_id)
 
 
+SIGNAL = (keys.FLOWS_DUE, keys.FLOWS_WAKE)
+"""The last keys of the scripts that begin or end a job: by them they tell that the run of a flow is to be looked at."""
+
+
 def job_keys(job_id: str) -> list[str]:
-    """The keys of the scripts that move a job."""
+    """The keys of a job."""
     return [keys.job(job_id), keys.job_events(job_id), keys.job_bits(job_id), keys.job_resources(job_id)]
 
 
-def settle_keys(job_id: str) -> list[str]:
-    """The keys of the scripts that settle tasks of a job or end it: with the lines of its results document."""
+def all_keys(job_id: str) -> list[str]:
+    """The same with the lines of its results document: all there are."""
     return [*job_keys(job_id), keys.job_results(job_id)]
+
+
+def start_keys(job_id: str) -> list[str]:
+    """The keys of `start`."""
+    return [*job_keys(job_id), *SIGNAL]
+
+
+def settle_keys(job_id: str) -> list[str]:
+    """The keys of the scripts that settle tasks of a job or end it."""
+    return [*all_keys(job_id), *SIGNAL]
+
+
+def record_keys(job_id: str) -> list[str]:
+    """The keys of the record of a job, which is all there is of a task of seed 004."""
+    return [keys.job(job_id), keys.job_events(job_id)]
+
+
+def task_keys(job_id: str) -> list[str]:
+    """The keys of the scripts that begin or end a task of seed 004, or a whole job."""
+    return [*record_keys(job_id), *SIGNAL]

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kernel import keys, scripts
-from kernel.ledger.base import TERMINAL, Base, settle_keys
+from kernel.ledger.base import TERMINAL, Base, all_keys
 from kernel.ledger.records import pairs
 
 _GONE = -2
@@ -60,7 +60,7 @@ class Expiry(Base):
         names = list(gone)
         for orphan in await self._orphans(names):
             # Removes what a late writer left beside a record that is gone, and nothing of one that is back.
-            await self._clients.call(scripts.DELETE, settle_keys(orphan), [0])
+            await self._clients.call(scripts.DELETE, all_keys(orphan), [0])
         indexes = (keys.job_index(), keys.ended_index(), keys.open_index())
         replies = await self._many(
             [*(("ZREM", index, *names) for index in indexes), *(("EXISTS", keys.job(job_id)) for job_id in names)]

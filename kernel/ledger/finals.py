@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from kernel import keys, scripts
-from kernel.ledger.base import TERMINAL, Base, job_keys
+from kernel.ledger.base import TERMINAL, Base, settle_keys
 from kernel.ledger.record import error_json, stored_results
 from kernel.ledger.records import Records
 
@@ -61,7 +61,7 @@ class Finals(Records, Base):
         kept = stored_results(self._config.object_store.bucket, record, results_key) if record else results_key
         ended, status, at = await self._clients.call(
             scripts.FINAL_END,
-            [*job_keys(job_id), keys.job_results(job_id)],
+            settle_keys(job_id),
             [worker, generation, "worker.finalize", kept, error_json(*error) if error else b""],
         )
         word = status.decode()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fetchbox.jobs.jobs_pb2 import JobStatus
 from kernel import keys, scripts
-from kernel.ledger.base import TERMINAL, Base
+from kernel.ledger.base import TERMINAL, Base, task_keys
 from kernel.ledger.record import error_json, ledger_status
 
 
@@ -21,7 +21,7 @@ class Mirroring(Base):
         error = error_json(status.last_error_code, status.last_error_message) if status.last_error_code else b""
         changed, stands, total, created_ms, updated_ms = await self._clients.call(
             scripts.MIRROR,
-            [keys.job(status.job_id), keys.job_events(status.job_id)],
+            task_keys(status.job_id),
             [
                 "operator.mirror",
                 word,
@@ -49,7 +49,7 @@ class Mirroring(Base):
         """Ends a job without a known total that has had no news for so long; whether it has ended by this call."""
         state, status, at = await self._clients.call(
             scripts.CLOSE,
-            [keys.job(job_id), keys.job_events(job_id)],
+            task_keys(job_id),
             ["operator.idle", idle_ms, error_json("SYSTEM_EXPIRED", "no task of the job came within its idle timeout")],
         )
         if state == b"news":

@@ -7,7 +7,7 @@ import orjson
 from fetchbox.jobs.jobs_pb2 import QueuedTask
 from kernel import keys, scripts
 from kernel.errors import no_job
-from kernel.ledger.base import Base, job_keys
+from kernel.ledger.base import Base, all_keys, job_keys, record_keys, task_keys
 from kernel.ledger.record import FETCH, error_json
 
 
@@ -22,7 +22,7 @@ class Steering(Base):
         """
         changed, status, at, task = await self._clients.call(
             scripts.CANCEL,
-            [keys.job(job_id), keys.job_events(job_id)],
+            task_keys(job_id),
             [by, error_json("SYSTEM_CANCELED", "the job was canceled"), self._config.tasks.job_ttl_s],
         )
         if status == b"gone":
@@ -69,7 +69,7 @@ class Steering(Base):
         ttl_s = task.ttl_s or self._config.tasks.job_ttl_s
         outcome, number, created_ms = await self._clients.call(
             scripts.TASK_REPLAY,
-            [keys.job(task.job_id), keys.job_events(task.job_id)],
+            record_keys(task.job_id),
             [task.replay, max_replays, "operator.replay", *(_fields(task, ttl_s) if remake else ())],
         )
         word = outcome.decode()
@@ -82,9 +82,7 @@ class Steering(Base):
 
     async def delete(self, job_id: str, ended_before_ms: int) -> bool:
         """Forgets a job that ended before that time; False where it is open (again) or ended later."""
-        removed = await self._clients.call(
-            scripts.DELETE, [*job_keys(job_id), keys.job_results(job_id)], [ended_before_ms]
-        )
+        removed = await self._clients.call(scripts.DELETE, all_keys(job_id), [ended_before_ms])
         if removed:
             await self._many(
                 [("ZREM", index(), job_id) for index in (keys.ended_index, keys.open_index, keys.job_index)]

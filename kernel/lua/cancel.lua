@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- cancel: ends a job that has not ended; the clock of a task's record begins to run
--- KEYS job, events
+-- KEYS job, events, due, wake
 -- ARGV step, error, ttl_s
 -- returns {1, 'canceled', updated ms, task} | {0, status that stands, updated ms, task}; status `gone`: no record
 -- Ttl_s is for a task's record that names none. The job of a manifest (task `fetch`) is kept until it is pruned.
@@ -15,7 +15,7 @@ local function tell(...)
     redis.call('XADD', E, '*', ...)
   end
 end
-local h = redis.call('HMGET', KEYS[1], 'status', 'rev', 'updated_ts', 'task', 'ttl_s')
+local h = redis.call('HMGET', KEYS[1], 'status', 'rev', 'updated_ts', 'task', 'ttl_s', 'flow')
 if not h[1] and redis.call('EXISTS', KEYS[1]) == 0 then return {0, 'gone', 0, ''} end
 local task = h[4] or 'fetch'
 -- A word that is not known is no end.
@@ -34,5 +34,9 @@ else
   if ttl == 0 then ttl = ARGV[3] end
   redis.call('EXPIRE', KEYS[1], ttl)
   redis.call('EXPIRE', KEYS[2], ttl)
+end
+if h[6] then  -- it is an attempt at a step of a flow: an engine is to look at that run
+  redis.call('ZADD', KEYS[3], now, string.match(h[6], '^%S*'))
+  redis.call('XADD', KEYS[4], 'MAXLEN', 1, '*', 'f', '1')
 end
 return {1, 'canceled', tonumber(now), task}

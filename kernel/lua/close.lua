@@ -1,10 +1,10 @@
 #!lua flags=allow-oom
 -- close: ends a job without a known total after it has had no news for a time
--- KEYS job, events
+-- KEYS job, events, due, wake
 -- ARGV step, idle_ms, error
 -- returns {state, status, updated ms}; state: closed | due (its finalization ends it) | news (not idle yet) | ended | total | gone
 local h = redis.call('HMGET', KEYS[1], 'status', 'resource_total', 'resource_completed', 'resource_failed',
-  'updated_ts', 'final', 'fin', 'rev')
+  'updated_ts', 'final', 'fin', 'rev', 'flow')
 if not h[1] then return {'gone', '', 0} end
 if h[1] ~= 'queued' and h[1] ~= 'running' then return {'ended', h[1], tonumber(h[5])} end
 if h[7] and h[7] ~= '' then return {'due', h[1], tonumber(h[5])} end
@@ -25,4 +25,8 @@ redis.call('HSET', KEYS[1], 'status', status, 'resource_total', total, 'updated_
 if ok + bad == 0 then redis.call('HSET', KEYS[1], 'error', ARGV[3]) end
 redis.call('XADD', KEYS[2], '*', 'type', status == 'error' and 'error' or 'done', 'ts', now, 'step', ARGV[1], 'data',
   '{"resource_completed":' .. ok .. ',"resource_failed":' .. bad .. ',"resource_total":' .. total .. '}')
+if h[9] then  -- it is an attempt at a step of a flow: an engine is to look at that run
+  redis.call('ZADD', KEYS[3], now, string.match(h[9], '^%S*'))
+  redis.call('XADD', KEYS[4], 'MAXLEN', 1, '*', 'f', '1')
+end
 return {'closed', status, tonumber(now)}

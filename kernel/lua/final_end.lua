@@ -1,10 +1,10 @@
 #!lua flags=allow-oom
 -- final_end: ends a job whose finalization was this worker's; a canceled one only gets its results
--- KEYS job, events, bits, resources, results
+-- KEYS job, events, bits, resources, results, due, wake
 -- ARGV worker, generation, step, results_key, error
 -- returns {1, status, updated ms} this call ended it | {0, status that stands, updated ms}; status `fenced`: another holds it, `gone`: no record
 local h = redis.call('HMGET', KEYS[1], 'status', 'fin', 'fin_gen', 'resource_completed', 'resource_failed',
-  'resource_total', 'rev', 'updated_ts')
+  'resource_total', 'rev', 'updated_ts', 'flow')
 if not h[1] then return {0, 'gone', 0} end
 if h[1] == 'canceled' then
   if ARGV[4] ~= '' then redis.call('HSET', KEYS[1], 'results', ARGV[4]) end
@@ -24,4 +24,8 @@ if ARGV[5] ~= '' then redis.call('HSET', KEYS[1], 'error', ARGV[5]) end
 redis.call('XADD', KEYS[2], '*', 'type', status == 'error' and 'error' or 'done', 'ts', now, 'step', ARGV[3], 'data',
   '{"resource_completed":' .. ok .. ',"resource_failed":' .. bad .. ',"resource_total":' .. (h[6] or '0') .. '}')
 redis.call('UNLINK', KEYS[5])
+if h[9] then  -- it is an attempt at a step of a flow: an engine is to look at that run
+  redis.call('ZADD', KEYS[6], now, string.match(h[9], '^%S*'))
+  redis.call('XADD', KEYS[7], 'MAXLEN', 1, '*', 'f', '1')
+end
 return {1, status, tonumber(now)}

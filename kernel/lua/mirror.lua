@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- mirror: applies a JobStatus of a job whose tasks or status come from others
--- KEYS job, events
+-- KEYS job, events, due, wake
 -- ARGV step, status, completed, failed, total, revision, error, each: field, value
 -- returns {1 changed | 2 as it was | 0 a job of ingest's, status, total, created ms, updated ms}
 -- Counts only rise, a terminal state absorbs, and a revision (0 for none) is applied only above the recorded one.
@@ -19,7 +19,7 @@ if redis.call('EXISTS', J) == 0 then
   made = true
 end
 local h = redis.call('HMGET', J, 'status', 'resource_completed', 'resource_failed', 'resource_total', 'direct', 'rev',
-  'worker', 'created_ts', 'updated_ts')
+  'worker', 'created_ts', 'updated_ts', 'flow')
 local status, ok, bad, total = h[1], tonumber(h[2] or 0), tonumber(h[3] or 0), tonumber(h[4] or 0)
 local recorded = tonumber(h[6] or 0)
 local function answer(changed, at) return {changed, status, total, tonumber(h[8]), tonumber(at)} end
@@ -56,5 +56,9 @@ redis.call('HSET', J, 'updated_ts', now, unpack(news))
 if ty then
   redis.call('XADD', E, '*', 'type', ty, 'ts', now, 'step', ARGV[1], 'data',
     '{"resource_completed":' .. ok .. ',"resource_failed":' .. bad .. ',"resource_total":' .. total .. '}')
+end
+if h[10] and ty then  -- it is an attempt at a step of a flow: an engine is to look at that run
+  redis.call('ZADD', KEYS[3], now, string.match(h[10], '^%S*'))
+  redis.call('XADD', KEYS[4], 'MAXLEN', 1, '*', 'f', '1')
 end
 return answer(1, now)

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- start: turns a job to running and says of each task of a claimed batch whether it is to run
--- KEYS job, events, bits, resources
+-- KEYS job, events, bits, resources, due, wake
 -- ARGV worker, step, finalizes, create, each: index, resource_id, token
 -- returns {now ms, about, then one verdict a task}; {'gone'} where the record is gone and must not be made again
 -- create is the JSON of what a direct producer's record is made of: job_type, tenant, total, manifest_key, trace_id;
@@ -30,7 +30,7 @@ if redis.call('EXISTS', J) == 0 then
   create()
 end
 local h = redis.call('HMGET', J, 'status', 'fin', 'resource_completed', 'resource_failed', 'resource_total', 'rev',
-  'updated_ts', 'created_ts', 'log_offset', 'error', 'direct', 'fence', 'worker')
+  'updated_ts', 'created_ts', 'log_offset', 'error', 'direct', 'fence', 'worker', 'flow')
 local status, rev, updated = h[1], tonumber(h[6] or 1), h[7]
 local ok, bad, total = tonumber(h[3] or 0), tonumber(h[4] or 0), tonumber(h[5] or 0)
 local ended = status ~= 'queued' and status ~= 'running'
@@ -39,6 +39,10 @@ if status == 'queued' or not ended and not h[13] then
   redis.call('HSET', J, 'status', 'running', 'updated_ts', now, 'worker', ARGV[1], 'rev', rev)
   if total == 0 and ARGV[3] == '1' then redis.call('HSET', J, 'final', '1') end
   if status == 'queued' then redis.call('XADD', E, '*', 'type', 'running', 'ts', now, 'step', ARGV[2], 'data', '{}') end
+  if h[14] then  -- it is an attempt at a step of a flow: an engine is to look at that run
+    redis.call('ZADD', KEYS[5], now, string.match(h[14], '^%S*'))
+    redis.call('XADD', KEYS[6], 'MAXLEN', 1, '*', 'f', '1')
+  end
   status = 'running'
 end
 local out = {tonumber(now), false}

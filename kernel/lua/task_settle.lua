@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- task_settle: records the outcome of an attempt, and ends the job unless another attempt follows
--- KEYS job, events
+-- KEYS job, events, due, wake
 -- ARGV token, step, outcome, value, data, ttl_s
 -- returns {verdict, status, updated ms, created ms, revision, error}; {'gone'} where there is no record any more
 -- An outcome is o (done; value is the result) | f (failed for good; value is the error) | r (another attempt follows).
@@ -17,7 +17,7 @@ local function tell(...)
     redis.call('XADD', E, '*', ...)
   end
 end
-local h = redis.call('HMGET', J, 'status', 'fence', 'ttl_s', 'created_ts', 'updated_ts', 'rev', 'error', 'retried')
+local h = redis.call('HMGET', J, 'status', 'fence', 'ttl_s', 'created_ts', 'updated_ts', 'rev', 'error', 'retried', 'flow')
 local status = h[1]
 if not status then return {'gone'} end
 local updated, created, rev = whole(h[5]) or 0, whole(h[4]) or 0, whole(h[6]) or 1
@@ -44,4 +44,8 @@ local ttl = tonumber(string.match(h[3] or '', '^%d%d?%d?%d?%d?%d?%d?$')) or 0
 if ttl == 0 then ttl = ARGV[6] end
 redis.call('EXPIRE', J, ttl)
 redis.call('EXPIRE', E, ttl)
+if h[9] then  -- it is an attempt at a step of a flow: an engine is to look at that run
+  redis.call('ZADD', KEYS[3], now, string.match(h[9], '^%S*'))
+  redis.call('XADD', KEYS[4], 'MAXLEN', 1, '*', 'f', '1')
+end
 return {'n', status, tonumber(now), created, rev, done and '' or ARGV[4]}

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- task_start: begins an attempt at a task job, under a fence that no earlier attempt passes
--- KEYS job, events
+-- KEYS job, events, due, wake
 -- ARGV worker, step, delivery, token, attempt, again
 -- returns {token to run with, now ms, created ms, ttl_s, tenant, trace_id, revision} | {0, updated ms, created ms,
 --   ttl_s, tenant, trace_id, revision, status, error} where the job has ended, or a replay has overtaken the entry |
@@ -19,7 +19,7 @@ local function tell(...)
   end
 end
 local h = redis.call('HMGET', J, 'status', 'fence', 'worker', 'delivery', 'created_ts', 'ttl_s', 'tenant', 'trace_id',
-  'rev', 'updated_ts', 'error', 'task')
+  'rev', 'updated_ts', 'error', 'task', 'flow')
 local status = h[1]
 if not status and redis.call('EXISTS', J) == 0 then return {-1} end
 if h[12] == 'fetch' then return redis.error_reply('ERR it is that of a manifest') end
@@ -48,4 +48,8 @@ end
 -- A foreign gateway may have set the clock of both running: nothing expires under a live job.
 redis.call('PERSIST', J)
 redis.call('PERSIST', E)
+if h[13] then  -- it is an attempt at a step of a flow: an engine is to look at that run
+  redis.call('ZADD', KEYS[3], now, string.match(h[13], '^%S*'))
+  redis.call('XADD', KEYS[4], 'MAXLEN', 1, '*', 'f', '1')
+end
 return {token, tonumber(now), created, ttl, h[7] or '', h[8] or '', rev}

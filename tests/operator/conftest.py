@@ -14,11 +14,11 @@ import gateway.bootstrap
 from fetchbox.config.v1.config_pb2 import Config
 from fetchbox.jobs.jobs_pb2 import DeadLetterTask, DownloadTask, JobLog, LogLevel
 from fetchbox.operator.v1 import operator_service_pb2_grpc
-from kernel import keys, scripts
+from kernel import scripts
 from kernel.errors import FetchboxError, reason_of
 from kernel.ids import uuid7
 from kernel.ledger import JobRecord, Ledger
-from kernel.ledger.base import TERMINAL, job_keys
+from kernel.ledger.base import TERMINAL, settle_keys
 from kernel.ledger.record import error_json
 from kernel.log.topics import Topics, provision
 from kernel.redis import RedisClients
@@ -48,7 +48,7 @@ class Hand:
         error = error_json(code, message) if code else b""
         task = [index, f"r{index}", replay << 20, "f" if code else "o", error, b""]
         args = ["0", "worker.settle", *task]
-        reply = await self.clients.call(scripts.SETTLE, [*job_keys(job_id), keys.job_results(job_id)], args)
+        reply = await self.clients.call(scripts.SETTLE, settle_keys(job_id), args)
         status = reply[0].decode()
         if status in TERMINAL:
             await self.ledger._ended(job_id, reply[6])
