@@ -1,0 +1,93 @@
+"""What an event changes in the views of its run: the patches that are stored beside it (seed 003, sections 2.3, 4.2).
+
+A patch is the difference between the view before and the view after, so its size is that of the change. A time in it is
+always that of its event, which has none before it is stored: so a time is there because of what the event did, and not
+because it differs.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fetchbox.flow.v1.event_pb2 import Event
+from kernel import keys
+from kernel.flows import kinds, views
+from kernel.flows.facts import Fact, fact_of
+from kernel.flows.patching import difference, patch
+from kernel.flows.state import counts, folded
+from kernel.flows.step_state import over
+from kernel.flows.types import FlowState, Patch, StepState
+
+
+def project(before: FlowState, event: Event) -> tuple[FlowState, tuple[Patch, ...]]:
+    """The run after `event`, and what is stored beside it. `before` stays as it is."""
+    fact = fact_of(event)
+    after = folded(before, fact)
+    if fact.kind == kinds.LOG:
+        return after, _of_log(fact)
+    if not counts(before, fact):
+        return after, ()
+    patches = [_of_snapshot(before, after, fact)]
+    if fact.step:
+        patches.append(_of_step(_step(before, fact), after.steps[fact.step], fact.at))
+    elif not before.status and after.status == "running":
+        patches.append(_of_index(after, fact))
+    return after, tuple(patches)
+
+
+def log_patches(event: Event) -> tuple[Patch, ...]:
+    """What is stored beside a log line; it does not depend on its run."""
+    return _of_log(fact_of(event))
+
+
+def _of_snapshot(before: FlowState, after: FlowState, fact: Fact) -> Patch:
+    fields: dict[str, Any] = {}
+    times: dict[str, str] = {}
+    if after.status != before.status:
+        fields["status"] = after.status
+        fields.update(difference(views.identity(before), views.identity(after)))
+        times["startedAt" if after.status == "running" else "completedAt"] = fact.at
+    if after.waiting != before.waiting:
+        fields.update(difference(views.wait(before), views.wait(after)))
+    if fact.step:
+        changed = difference(views.outline(_step(before, fact)), views.outline(after.steps[fact.step]))
+        if changed:
+            fields["steps"] = {fact.step: changed}
+    return patch(kinds.FLOW_SNAPSHOT_PATCH, fields, **times, lastEventAt=fact.at)
+
+
+def _of_step(before: StepState, after: StepState, at: str) -> Patch:
+    fields = {"stepKey": after.key, **difference(views.bearing(before), views.bearing(after))}
+    times: dict[str, str] = {}
+    if after.tries != before.tries:
+        fields["triesCountDelta"] = after.tries - before.tries
+        times["startedAt"] = at
+    if over(after) and not over(before):
+        times["completedAt"] = at
+    return patch(kinds.FLOW_STEP_PATCH, fields, **times, lastEventAt=at)
+
+
+def _step(state: FlowState, fact: Fact) -> StepState:
+    return state.steps.get(fact.step) or StepState(fact.step)
+
+
+def _of_index(after: FlowState, fact: Fact) -> Patch:
+    fields = {"id": after.flow_id, **views.identity(after)}
+    del fields["flowId"]
+    return patch(kinds.FLOW_RUN_INDEXED, fields, createdAt=fact.at, sourceId=fact.place)
+
+
+def _of_log(fact: Fact) -> tuple[Patch, ...]:
+    level = {"lastLogLevel": text} if (text := fact.text("level")) else {}
+    of_run = patch(kinds.FLOW_SNAPSHOT_PATCH, {"logsCountDelta": 1, **level}, lastEventAt=fact.at)
+    if not fact.step:
+        return (of_run,)
+    fields = {"stepKey": fact.step, "logsCountDelta": 1, **level}
+    return of_run, patch(kinds.FLOW_STEP_PATCH, fields, lastEventAt=fact.at), _reference(fact)
+
+
+def _reference(fact: Fact) -> Patch:
+    known = {"stepKey": fact.step, "attempt": fact.meta.attempt, "level": fact.text("level")}
+    source = {"stream": keys.flow_timeline(fact.meta.flow_id), "id": fact.place}
+    fields = {name: value for name, value in known.items() if value}
+    return patch(kinds.FLOW_STEP_LOG_REF, fields, ref=source, ts=fact.at)
