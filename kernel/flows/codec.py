@@ -23,10 +23,9 @@ _TEXTS: Final = ("id", "stream", "ts", "kind", "subject")
 _RAW: Final = ("data", "meta")
 _MEMBERS: Final = (*_TEXTS, *_RAW, "v")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_AN_ID: Final = "1719667845123-123456"
+"""As long as an id that the store gives can be."""
 _MILLISECOND: Final = timedelta(milliseconds=1)
-_LONGEST_ID: Final = 20
-"""Bytes of an id that the store gives: 13 of the time, and what offsets leave for the rest."""
-_LENGTH_OF_TS: Final = len("2025-10-28T12:34:56.789Z")
 
 
 def fields(event: Event) -> Fields:
@@ -71,11 +70,13 @@ def _has(event: Event, name: str) -> bool:
 def from_json(text: bytes) -> Event:
     """The event of an envelope; INVALID_PAYLOAD, with the path, for a wrong type or a key that is none of its own."""
     try:
-        members = values.members(text)
+        pairs = values.pairs(text)
     except ValueError as error:
         raise refusal([Violation("event", f"must be one JSON object: {error}", "event.json")]) from None
-    event = Event()
+    event, members = Event(), dict(pairs)
     broken = [violation for name, raw in members.items() if (violation := _read(event, name, raw)) is not None]
+    if len(members) != len(pairs):
+        broken.append(Violation("event", "has a key twice", "event.repeated"))
     if "kind" not in members:
         broken.append(Violation("kind", "value is required", "required"))
     if broken:
@@ -95,20 +96,21 @@ def _read(event: Event, name: str, raw: bytes) -> Violation | None:
 
 
 def size(event: Event) -> int:
-    """The bytes of an event as JSON once it is stored: what the store will add is counted where it is not there yet."""
-    length = len(to_json(event))
-    if not event.HasField("id"):
-        length += len('"id":"",') + _LONGEST_ID
-    if not event.HasField("stream"):
-        length += len('"stream":"",') + len(keys.flow_timeline("")) + _length_of_flow_id(event.meta)
-    if not event.HasField("ts"):
-        length += len('"ts":"",') + _LENGTH_OF_TS
-    return length if event.HasField("v") else length + len(',"v":1')
+    """The bytes of an event as JSON once it is stored: what the store gives it counts too."""
+    stored = Event()
+    stored.CopyFrom(event)
+    stored.id, stored.ts, stored.v = _AN_ID, iso(0), VERSION
+    stored.stream = stored.stream or keys.flow_timeline(_flow_id(event.meta))
+    return len(to_json(stored))
 
 
-def _length_of_flow_id(meta: bytes) -> int:
-    _, found, rest = meta.partition(b'"flowId"')
-    return len(rest.partition(b'"')[2].partition(b'"')[0]) if found else 0
+def _flow_id(meta: bytes) -> str:
+    """Of a meta that nobody has checked yet."""
+    try:
+        found = values.load(meta)["flowId"] if meta else ""
+    except (KeyError, TypeError, ValueError):
+        return ""
+    return found if isinstance(found, str) else ""
 
 
 def iso(ms: int) -> str:

@@ -47,12 +47,17 @@ def dump(value: Any) -> bytes:
 
 
 def members(text: bytes) -> dict[str, bytes]:
-    """The members of a JSON object, the text of each byte for byte. ValueError for all else, repeated keys too."""
+    """The members of a JSON object, the text of each byte for byte; of repeated keys the last. ValueError otherwise."""
+    return dict(pairs(text))
+
+
+def pairs(text: bytes) -> list[tuple[str, bytes]]:
+    """The members of a JSON object as they stand, repeated keys among them. ValueError for anything else."""
     is_object = isinstance(load(text), dict)
     if not is_object:
         raise ValueError("it is no JSON object")
     try:
-        return {key: raw.encode() for key, raw in _once(list(_members(text.decode())))}
+        return [(key, raw.encode()) for key, raw in _members(text.decode())]
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
 
@@ -67,12 +72,6 @@ def _members(text: str) -> Iterator[tuple[str, str]]:
         yield key, text[start:at]
         at = _skip(text, at)
         at = _skip(text, at + 1) if text[at] == "," else at
-
-
-def _once(pairs: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    if len(dict(pairs)) != len(pairs):
-        raise ValueError("a key is there twice")
-    return pairs
 
 
 def _skip(text: str, at: int) -> int:
