@@ -4,6 +4,7 @@ A delivery becomes the *hit* of a gate: a field of its run's order, at most one,
 the run next releases the gate with it, and takes it away in the same step. Gates that wait for a channel and key are
 registered under their `Correlation`; a delivery that finds none is parked, and the gate that it opens takes it when it
 is placed.
+"""
 
 from __future__ import annotations
 

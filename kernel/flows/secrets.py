@@ -20,7 +20,7 @@ _MOST = 100
 _SHAPE = re.compile(r"([A-Za-z0-9_-]{1,128})\.([A-Za-z0-9_-]{1,128})\.[A-Za-z0-9_-]{43}")
 
 
-def make(flow_id: str, step_key: str) -> str:
+def new_secret(flow_id: str, step_key: str) -> str:
     """A new secret for the gate of a step: 32 random bytes behind the names of both, fit for a URL."""
     return f"{flow_id}.{step_key}.{token_urlsafe(_BYTES)}"
 
@@ -38,7 +38,7 @@ def gate_of(secret: str) -> tuple[str, str] | None:
 
 async def add(clients: RedisClients, flow_id: str, step_key: str) -> str:
     """A new secret that opens the gate from now on, beside those that do; `NOT_FOUND` where the run is gone."""
-    secret = make(flow_id, step_key)
+    secret = new_secret(flow_id, step_key)
     if not await clients.call(scripts.FLOW_SECRET, [keys.flow(flow_id)], [step_key, digest(secret), _MOST]):
         raise no_flow(flow_id)
     return secret
