@@ -23,6 +23,7 @@ SECRETS: Final = "secrets:"
 """What the fields begin with that hold hashes of secrets; the key of the step behind the gate follows."""
 NULL: Final = b"null"
 _PAGE: Final = 500
+_HEAD: Final = (b"rev", b"name", b"tenant", b"queue", b"tags")
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +109,20 @@ async def read_many(clients: RedisClients, flow_ids: Sequence[str]) -> list[Orde
         replies: list[Any] = await pipe.execute()
         found += [Order.of(flow_id, stored) if stored else None for flow_id, stored in zip(page, replies, strict=True)]
     return found
+
+
+async def read_heads(clients: RedisClients, flow_ids: Sequence[str]) -> list[Order | None]:
+    """The same for lists: without definition, input, and what belongs to gates."""
+    pipe = clients.commands.pipeline(transaction=False)
+    for flow_id in flow_ids:
+        pipe.execute_command("HMGET", keys.flow(flow_id), *_HEAD)
+    replies: list[Any] = await pipe.execute() if flow_ids else []
+    return [
+        Order.of(flow_id, {name: value for name, value in zip(_HEAD, values, strict=True) if value is not None})
+        if values[0] is not None
+        else None
+        for flow_id, values in zip(flow_ids, replies, strict=True)
+    ]
 
 
 async def read(clients: RedisClients, flow_id: str) -> Order | None:
