@@ -169,6 +169,8 @@ FLOW_APPEND = Script(
     ("flow_id", "name", "fence", "signal", "end", "max_logs", "clears", "batch"),
     ("target", "kind", "subject", "meta", "data"),
 )
+FLOW_CLAIM = Script("flow_claim", ("due",), ("max", "lease_ms"))
+FLOW_REST = Script("flow_rest", ("due",), (), ("flow_id", "lease", "next_ms"))
 FLOW_SECRET = Script("flow_secret", ("flow",), ("step_key", "secret", "max"))
 FLOW_HIT = Script("flow_hit", ("flow", "due", "wake"), ("flow_id", "step_key", "fence", "delivery"))
 FLOW_WAIT = Script(

@@ -1,0 +1,85 @@
+"""A run while something is decided about it: what it would be after the events that are to be published."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import orjson
+
+from fetchbox.flow.v1.event_pb2 import Event
+from kernel.flows.codec import millis
+from kernel.flows.events import draft
+from kernel.flows.state import fold
+from kernel.flows.types import STAMP, FlowState, StepState
+
+_MESSAGE_CHARACTERS: Final = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Why something failed, as events tell it (`fetchbox.flow.v1.Problem`)."""
+
+    code: str
+    message: str
+
+    @property
+    def json(self) -> bytes:
+        """At most 4096 characters of the message, without what UTF-8 cannot hold: whatever a handler raised fits."""
+        message = self.message[:_MESSAGE_CHARACTERS].encode(errors="replace").decode()
+        return orjson.dumps({"code": self.code, "message": message})
+
+
+class Course:
+    """Collects events, and is the run as it will be after them. What it began with is not changed."""
+
+    def __init__(self, state: FlowState, now_ms: int = 0) -> None:
+        """`now_ms`: by the clock of Redis; what has no time yet counts as happening then."""
+        self.state = state
+        self.now_ms = now_ms
+        self.events: list[Event] = []
+
+    def step(self, key: str) -> StepState:
+        """A step as it stands; it is not to be changed."""
+        return self.state.steps.get(key) or StepState(key)
+
+    def add(self, event: Event) -> None:
+        """One more event."""
+        self.events.append(event)
+        self.state = fold(self.state, event)
+
+    def tell(self, kind: str, members: Mapping[str, bytes | None]) -> None:
+        """An event of the run. `members` are JSON, put into its data as they are; None leaves one out."""
+        self.add(draft(kind, _object(members), self._meta(), self.state.queue))
+
+    def tell_step(self, kind: str, key: str, members: Mapping[str, bytes | None] | None = None, **more: Any) -> None:
+        """An event of a step, about its present attempt where it has one. `more` are keys of its meta."""
+        step = self.step(key)
+        meta = self._meta()
+        meta["stepKey"] = key
+        if step.run_id:
+            meta |= {"stepRunId": step.run_id, "attempt": step.number}
+        if step.job_id:
+            meta["jobId"] = step.job_id
+        if step.queue:
+            meta["queue"] = step.queue
+        meta |= more
+        data = _object({"stepKey": orjson.dumps(key), **(members or {})})
+        self.add(draft(kind, data, meta, meta.get("queue", "")))
+
+    def at(self, text: str) -> int:
+        """A time of the state in ms; of what is only to be published, now."""
+        return self.now_ms if text == STAMP else millis(text)
+
+    def _meta(self) -> dict[str, Any]:
+        return {"flowId": self.state.flow_id, "flowName": self.state.flow_name}
+
+
+def text(value: str) -> bytes:
+    """A string as JSON."""
+    return orjson.dumps(value)
+
+
+def _object(members: Mapping[str, bytes | None]) -> bytes:
+    return b"{%s}" % b",".join([b'"%s":%s' % (name.encode(), raw) for name, raw in members.items() if raw is not None])

@@ -1,0 +1,126 @@
+"""What is to happen next in a run: one pure function of its order, its timeline and the jobs of its open attempts.
+
+A step's story: once all that it needs is completed, its gate is placed, if it has one, and settled; then its first
+attempt is scheduled and sent, or, if it is a wait, it is completed. When the attempt's job has ended, the step is
+completed, or another attempt is scheduled, or the step fails and the run with it. Steps are looked at in the order of
+their needs, so that one decision goes as far as it can.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from fetchbox.config.v1.config_pb2 import Flow
+from kernel.flows import kinds
+from kernel.flows.attempts import attempt, schedule
+from kernel.flows.course import Course, Problem
+from kernel.flows.decision import Cancel, Chance, Decision, Settings, Step
+from kernel.flows.definition import order_of_steps
+from kernel.flows.ending import end, ending
+from kernel.flows.gating import complete_wait, place, settle
+from kernel.flows.job_facts import JobFacts
+from kernel.flows.knowledge import Knowledge, UnloadedError
+from kernel.flows.order import Order
+from kernel.flows.starting import first_event
+from kernel.flows.state import ended, over, released
+from kernel.flows.types import FlowState
+
+__all__ = ["Cancel", "Chance", "Decision", "Problem", "decide", "ending"]
+
+MOST_EVENTS: Final = 100
+"""Events after which a decision looks at no further step: the rest follows at once, in an append of its own."""
+
+
+def decide(
+    order: Order,
+    state: FlowState,
+    jobs: Mapping[str, JobFacts],
+    now_ms: int,
+    settings: Settings,
+    chance: Chance,
+    objects: Mapping[str, bytes],
+) -> Decision:
+    """Decides. `jobs`: by stepRunId, those of the open attempts that were looked at; `objects`: what was loaded so far.
+
+    `Decision.loads` names what is missing of the objects; then nothing else is decided.
+    """
+    course = Course(state, now_ms)
+    if not state.status:
+        course.add(first_event(order))
+    known = Knowledge(order, course, objects)
+    made = Decision(course, known, settings, chance)
+    if ended(state):
+        _leave(made, jobs)
+        return made
+    try:
+        _go_on(made, order.definition, jobs)
+    except UnloadedError as missing:
+        return Decision(Course(state, now_ms), known, settings, chance, loads=missing.keys)
+    return made
+
+
+def _go_on(made: Decision, flow: Flow, jobs: Mapping[str, JobFacts]) -> None:
+    for key in order_of_steps(flow):
+        if len(made.events) >= MOST_EVENTS:
+            made.look_again()
+            return
+        if over(made.course.step(key)):
+            if made.course.step(key).status == "failed":  # a run ends with it, in the same append
+                end(made.course, "failed", step_key=key)
+                return
+            continue
+        step = Step(key, flow.steps[key])
+        if _is_free(made.course, step):
+            problem = _advance(made, step, jobs)
+            if problem is not None:
+                end(made.course, "failed", step_key=key, problem=problem)
+                return
+    if all(made.course.step(key).status == "completed" for key in flow.steps):
+        _complete(made, flow)
+
+
+def _is_free(course: Course, step: Step) -> bool:
+    return all(course.step(need).status == "completed" for need in step.spec.needs)
+
+
+def _advance(made: Decision, step: Step, jobs: Mapping[str, JobFacts]) -> Problem | None:
+    """Moves one step on as far as it goes; why it failed."""
+    if made.course.step(step.key).run_id:
+        return attempt(made, step, jobs)
+    if step.spec.HasField("gate"):
+        problem = None
+        if made.course.step(step.key).gate is None:
+            problem = place(made, step)
+        problem = problem or settle(made, step)
+        gate = made.course.step(step.key).gate
+        if problem is not None or gate is None or not released(gate):
+            return problem
+    if step.is_wait:
+        complete_wait(made, step)
+    else:
+        schedule(made, step)
+    return None
+
+
+def _complete(made: Decision, flow: Flow) -> None:
+    """Every step is completed."""
+    members: dict[str, bytes | None] = {}
+    if flow.output:
+        rendered = made.known.render(flow.output)
+        if isinstance(rendered, Problem):
+            end(made.course, "failed", problem=rendered)
+            return
+        members = made.kept("result", rendered, "output")
+    made.course.tell(kinds.FLOW_COMPLETE, members)
+
+
+def _leave(made: Decision, jobs: Mapping[str, JobFacts]) -> None:
+    """After the end: what still runs is stopped, and what still waits is taken from where it waits."""
+    for key, step in made.course.state.steps.items():
+        job = jobs.get(step.run_id)
+        if step.status != "completed" and job is not None and job.status in ("queued", "running"):
+            made.stops.append(job.job_id)
+        gate = step.gate
+        if gate is not None and gate.channel:
+            made.unwaits.append(key)

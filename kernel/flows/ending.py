@@ -1,0 +1,71 @@
+"""How a run ends before all of its steps are completed: everything in it that is open ends with it, in one append."""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+from fetchbox.errors.v1 import errors_pb2 as codes
+from fetchbox.flow.v1.event_pb2 import Event
+from kernel.errors import failure_name
+from kernel.flows import kinds
+from kernel.flows.course import Course, Problem, text
+from kernel.flows.state import attempt_open, over
+from kernel.flows.types import FlowState
+
+_STOPPED: Final = Problem(failure_name(codes.FAILURE_CODE_SYSTEM_CANCELED), "the run ended")
+
+
+def ending(
+    state: FlowState,
+    status: Literal["failed", "cancelled"],
+    *,
+    step_key: str = "",
+    problem: Problem | None = None,
+    reason: str = "",
+) -> list[Event]:
+    """The events that end a run which has begun and not ended, the last of them `flow.failed` or `flow.cancelled`.
+
+    `step_key` is the step that failed, with `problem`: its own open gate is cancelled, and it fails with that. Other open
+    gates are cancelled, and other steps with an open attempt fail with SYSTEM_CANCELED. `reason`: what whoever
+    cancelled the run said. Jobs that still run are stopped by the engine, which is to be woken by the append.
+    """
+    course = Course(state)
+    end(course, status, step_key=step_key, problem=problem, reason=reason)
+    return course.events
+
+
+def end(
+    course: Course,
+    status: Literal["failed", "cancelled"],
+    *,
+    step_key: str = "",
+    problem: Problem | None = None,
+    reason: str = "",
+) -> None:
+    """The same in the course of a decision."""
+    cancel_gate(course, step_key)
+    if step_key and not over(course.step(step_key)):
+        _fail(course, step_key, problem or _STOPPED)
+    for key in list(course.state.steps):
+        cancel_gate(course, key)
+        step = course.step(key)
+        if attempt_open(step):
+            _fail(course, key, _STOPPED)
+    if status == "cancelled":
+        course.tell(kinds.FLOW_CANCELLED, {"reason": text(reason) if reason else None})
+        return
+    failed = text(step_key) if step_key else None
+    course.tell(kinds.FLOW_FAILED, {"stepKey": failed, "error": (problem or _STOPPED).json})
+
+
+def cancel_gate(course: Course, key: str) -> None:
+    """Cancels the gate of a step, if it is open."""
+    gate = course.step(key).gate
+    if gate is not None and gate.status == "waiting":
+        course.tell_step(kinds.STEP_AWAIT_CANCELLED, key, {"token": text(gate.token)})
+
+
+def _fail(course: Course, key: str, problem: Problem) -> None:
+    if course.step(key).attempt_status == "running":
+        course.tell_step(kinds.STEP_ATTEMPT_FAILED, key, {"error": problem.json})
+    course.tell_step(kinds.STEP_FAILED, key, {"error": problem.json})
