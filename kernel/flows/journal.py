@@ -80,6 +80,10 @@ class Journal(Protocol):
         """Writes the order of a run, once; may be repeated. Its revision is 0 until the first fenced append."""
         ...
 
+    async def name_of(self, flow_id: str) -> str | None:
+        """The flow of a run; None where there is no such run (any more)."""
+        ...
+
     async def append(self, append: Append) -> Appended:
         """Adds events with their patches. Log lines beyond the most that a run may have are left out of the answer.
 

@@ -51,6 +51,11 @@ class RedisJournal:
             raise _fault(reply)
         return Opened(reply[0] == 1, reply[1], reply[2].decode())
 
+    async def name_of(self, flow_id: str) -> str | None:
+        """The flow of a run; None where there is no such run (any more)."""
+        (name,) = await self._run([("HGET", keys.flow(flow_id), "name")])
+        return name.decode() if isinstance(name, bytes) else None
+
     async def append(self, append: Append) -> Appended:
         """Adds events with their patches, as `Journal.append` says."""
         return raised((await self.append_many([append]))[0])

@@ -1,0 +1,267 @@
+"""What connects the Internal Bus with the store: what is published becomes records and projections (seed 003, 3.4).
+
+The story of a message: the wiring takes it from the bus if one of its events is of a kind that is stored, works out
+what follows from each of them for the projections, and appends all of it to the run in one step. What was published
+while an append was on its way leaves together with the next, in one pipeline: the runs of an engine, and log lines, of
+which those of one run become one append. Nothing that was stored goes back to the bus.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from fetchbox.errors.v1.errors_pb2 import REASON_UNAVAILABLE
+from fetchbox.flow.v1.event_pb2 import VIEW_TIMELINE, Event
+from kernel.clock import Clock, SystemClock
+from kernel.errors import FetchboxError, Violation, unavailable
+from kernel.flows.bus import InternalBus, Message, Receipt, Unsubscribe
+from kernel.flows.events import meta_of
+from kernel.flows.journal import MOST, Append, Journal, Outcome, new_batch
+from kernel.flows.kinds import LOG, TIMELINE_KINDS
+from kernel.flows.project import log_patches, project
+from kernel.flows.state import apply
+from kernel.flows.types import Appended, FlowState, Run, RunGoneError, Write
+from kernel.log.offsets import START
+from kernel.tasks import ended
+from kernel.telemetry.logs import get_logger
+from kernel.validation import refusal
+
+_log = get_logger("flows.wiring")
+
+_MOST_WAITING: Final = 20_000
+"""Messages that wait for the store; further ones are refused, so that an outage cannot fill the memory."""
+_AT_ONCE: Final = 500
+"""Messages that are stored together."""
+_MOST_LINES: Final = MOST // 4
+"""Log lines of one append: each has up to three patches."""
+_PATIENCE: Final = 30.0
+"""Seconds that log lines wait for a store that does not answer."""
+_PAUSE: Final = 0.2
+_LAST_WORDS: Final = 2.0
+"""Seconds that a stop waits for what is still to be stored."""
+_NAMES: Final = 10_000
+_PAGE: Final = 500
+
+
+@dataclass(frozen=True, slots=True)
+class _Item:
+    """A message that waits."""
+
+    message: Message
+    events: tuple[Event, ...]
+    """Those of its events that are stored."""
+    since: float
+
+
+@dataclass(slots=True)
+class _Unit:
+    """One append, and who waits for how many of its events."""
+
+    run: Run
+    since: float
+    writes: list[Write] = field(default_factory=list)
+    shares: list[tuple[Receipt, int]] = field(default_factory=list)
+    append: Append | None = None
+
+    def add(self, receipt: Receipt, writes: Sequence[Write]) -> None:
+        self.writes += writes
+        self.shares.append((receipt, len(writes)))
+
+    def sealed(self) -> Append:
+        """The append; of log lines always the same one, so that a repetition doubles nothing."""
+        if self.append is None:
+            self.append = Append(self.run, tuple(self.writes), batch=new_batch())
+        return self.append
+
+    def settle(self, outcome: Outcome | Exception) -> None:
+        """Tells each who waits of its own events; those that were left out are the last ones."""
+        if not isinstance(outcome, Appended):
+            for receipt, _ in self.shares:
+                receipt.settle(outcome)
+            return
+        start = 0
+        for receipt, count in self.shares:
+            receipt.settle(Appended(outcome.events[start : start + count], outcome.revision))
+            start += count
+
+
+class StoreWiring:
+    """A duty: between start and stop, what is published on the bus is stored in the journal."""
+
+    name = "flow-store"
+
+    def __init__(self, bus: InternalBus, journal: Journal, clock: Clock | None = None) -> None:
+        self._bus = bus
+        self._journal = journal
+        self._clock = clock or SystemClock()
+        self._waiting: deque[_Item] = deque()
+        self._again: list[_Unit] = []
+        self._wake = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._detach: Unsubscribe | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._names: dict[str, str] = {}
+
+    async def start(self) -> None:
+        """Begins to take what is published."""
+        self._idle.set()
+        self._detach = self._bus.attach(self._take)
+        self._task = asyncio.create_task(self._run(), name=self.name)
+
+    async def drain(self, grace: float) -> None:
+        """Waits until everything that was published is stored; goes on taking what comes."""
+        await self._settled(grace)
+
+    async def stop(self) -> None:
+        """Takes no more, stores what there is if that is quick, and ends. Safe twice."""
+        if self._detach is not None:
+            self._detach()
+            self._detach = None
+        if self._task is not None:
+            await self._settled(_LAST_WORDS)
+        task, self._task = self._task, None
+        await ended(task)
+        stopped = unavailable("The service stops; the outcome is open.")
+        for unit in self._again:
+            unit.settle(stopped)
+        for item in self._waiting:
+            item.message.receipt.settle(stopped)
+        self._again, self._waiting = [], deque()
+
+    async def _settled(self, seconds: float) -> None:
+        try:
+            await asyncio.wait_for(self._idle.wait(), seconds)
+        except TimeoutError:
+            _log.warn("events_not_stored", waiting=len(self._waiting) + len(self._again))
+
+    def _take(self, message: Message) -> bool:
+        events = tuple(event for event in message.events if event.kind in TIMELINE_KINDS)
+        if not events:
+            return False
+        if message.context.fence is None:
+            if any(event.kind != LOG for event in events):
+                raise ValueError("what changes a run is published under the revision that its publisher has seen")
+            if len(events) > _MOST_LINES:
+                raise ValueError(f"{len(events)} log lines at once are too many; at most {_MOST_LINES}")
+        if len(self._waiting) >= _MOST_WAITING:
+            raise unavailable("The store of flows does not keep up.")
+        self._waiting.append(_Item(message, events, self._clock.monotonic()))
+        self._idle.clear()
+        self._wake.set()
+        return True
+
+    async def _run(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._waiting or self._again:
+                items = [self._waiting.popleft() for _ in range(min(_AT_ONCE, len(self._waiting)))]
+                await self._store(items)
+                if self._again:
+                    await self._clock.sleep(_PAUSE)
+            self._idle.set()
+
+    async def _store(self, items: Sequence[_Item]) -> None:
+        units, self._again = self._again, []
+        try:
+            units += await self._units(items)
+            outcomes = await self._journal.append_many([unit.sealed() for unit in units])
+        except BaseException as error:
+            lost = error if isinstance(error, Exception) else unavailable("The service stops; the outcome is open.")
+            for unit in units:
+                unit.settle(lost)
+            for item in items:
+                item.message.receipt.settle(lost)
+            if not isinstance(error, Exception):
+                raise
+            _log.exception("events_not_stored", error)
+            return
+        for unit, outcome in zip(units, outcomes, strict=True):
+            self._conclude(unit, outcome)
+
+    def _conclude(self, unit: _Unit, outcome: Outcome) -> None:
+        away = isinstance(outcome, FetchboxError) and outcome.reason == REASON_UNAVAILABLE
+        if away and unit.sealed().batch and self._clock.monotonic() - unit.since < _PATIENCE:
+            self._again.append(unit)
+            return
+        if unit.sealed().batch and isinstance(outcome, Exception):
+            _log.warn("log_lines_not_stored", count=len(unit.writes), error=outcome)
+        unit.settle(outcome)
+
+    async def _units(self, items: Sequence[_Item]) -> list[_Unit]:
+        """The appends of these messages, in their order; those that cannot be are settled."""
+        found: list[_Unit] = []
+        lines: dict[str, _Unit] = {}
+        for item in items:
+            try:
+                run = await self._run_of(item)
+                if item.message.context.fence is None:
+                    _add_lines(found, lines, run, item)
+                else:
+                    lines.pop(run.flow_id, None)
+                    found.append(await self._fenced(run, item))
+            except Exception as error:  # noqa: BLE001 - it concerns this message alone, and its publisher is told
+                item.message.receipt.settle(error)
+        return found
+
+    async def _run_of(self, item: _Item) -> Run:
+        """The run with the name of its flow, which publishers of log lines need not know."""
+        run = item.message.context.run
+        if not run.flow_name:
+            run = Run(run.flow_id, await self._name_of(run.flow_id))
+        for event in item.events:
+            named = meta_of(event).flow_name
+            if named not in ("", run.flow_name):
+                raise refusal(
+                    [Violation("meta.flowName", f"is {named}; the run is one of {run.flow_name}", "event.run")]
+                )
+        return run
+
+    async def _name_of(self, flow_id: str) -> str:
+        name = self._names.get(flow_id)
+        if name is None:
+            name = await self._journal.name_of(flow_id)
+            if name is None:
+                raise RunGoneError(f"the run {flow_id} is unknown, or no longer kept")
+            if len(self._names) >= _NAMES:
+                self._names.clear()
+            self._names[flow_id] = name
+        return name
+
+    async def _fenced(self, run: Run, item: _Item) -> _Unit:
+        context = item.message.context
+        state = context.state if context.state is not None else await self._state(run)
+        unit = _Unit(run, item.since)
+        unit.add(item.message.receipt, list(_projected(state, item.events)))
+        unit.append = Append(run, tuple(unit.writes), context.fence, context.wakes, tuple(context.clears))
+        if unit.append.records > MOST:
+            raise ValueError(f"{len(item.events)} events at once are too many: {unit.append.records} records")
+        return unit
+
+    async def _state(self, run: Run) -> FlowState:
+        """The run as its timeline has it. It may be newer than the fence: then the append conflicts."""
+        state, after = FlowState(), START
+        while page := await self._journal.read(run, VIEW_TIMELINE, after, _PAGE):
+            for event in page:
+                apply(state, event)
+            after = page[-1].id
+        return state
+
+
+def _projected(state: FlowState, events: Sequence[Event]) -> Iterator[Write]:
+    for event in events:
+        state, patches = project(state, event)
+        yield Write(event, patches)
+
+
+def _add_lines(found: list[_Unit], lines: dict[str, _Unit], run: Run, item: _Item) -> None:
+    """Adds log lines to the append of their run, or begins one."""
+    unit = lines.get(run.flow_id)
+    if unit is None or len(unit.writes) + len(item.events) > _MOST_LINES:
+        unit = lines[run.flow_id] = _Unit(run, item.since)
+        found.append(unit)
+    unit.add(item.message.receipt, [Write(event, log_patches(event)) for event in item.events])
