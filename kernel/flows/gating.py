@@ -13,7 +13,7 @@ from kernel.errors import failure_name
 from kernel.flows import codec, kinds, values
 from kernel.flows.course import Problem, text
 from kernel.flows.decision import Decision, Step
-from kernel.flows.order import HIT
+from kernel.flows.deliveries import settled
 from kernel.flows.state import released
 from kernel.flows.types import GateState
 
@@ -71,7 +71,7 @@ def settle(made: Decision, step: Step) -> Problem | None:
         return _time_out(made, step, gate)
     else:
         made.next(codec.millis(gate.until))
-        if gate.channel:
+        if gate.channel and step.key not in made.known.order.waits:
             made.waits.append(step.key)
     return None
 
@@ -89,7 +89,6 @@ def _trigger(made: Decision, step: Step, gate: GateState, hit: bytes) -> None:
     found = values.members(hit)
     told = {name: found.get(name) for name in ("by", "payload", "payloadKey")}
     made.course.tell_step(kinds.STEP_AWAIT_TRIGGERED, step.key, {**told, "token": text(gate.token)})
-    made.clears.append(f"{HIT}{step.key}")
     _unregister(made, step, gate)
 
 
@@ -108,6 +107,7 @@ def _time_out(made: Decision, step: Step, gate: GateState) -> Problem | None:
 
 
 def _unregister(made: Decision, step: Step, gate: GateState) -> None:
+    made.clears += settled(step.key)
     if gate.channel:
         made.unwaits.append(step.key)
 
