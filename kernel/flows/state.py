@@ -14,8 +14,10 @@ from fetchbox.flow.v1.event_pb2 import Event
 from kernel.flows import kinds
 from kernel.flows.copies import flow_copy, step_copy
 from kernel.flows.facts import Fact, fact_of
-from kernel.flows.step_state import TRANSITIONS, over
+from kernel.flows.step_state import TRANSITIONS, attempt_open, over, released
 from kernel.flows.types import PLACE, FlowState, FlowStatus, StepState
+
+__all__ = ["apply", "attempt_open", "counts", "ended", "fold", "folded", "over", "released", "state_of"]
 
 _ENDS: Final[dict[str, FlowStatus]] = {
     kinds.FLOW_COMPLETE: "completed",

@@ -41,7 +41,8 @@ def _scheduled(step: StepState, fact: Fact) -> None:
 
 
 def _retried(step: StepState, fact: Fact) -> None:
-    if step.attempt_status == "failed" and step.attempt == step.number:
+    is_next = not fact.meta.attempt or fact.meta.attempt > step.attempt
+    if step.attempt_status == "failed" and step.attempt == step.number and is_next:
         step.status = "retrying"
         _plan(step, fact)
 
