@@ -107,7 +107,10 @@ class InternalBus:
         return unsubscribe
 
     def attach(self, store: Store) -> Unsubscribe:
-        """Hands every message to a store, before those who only listen; returns what ends that."""
+        """Offers every message to a store, before those who only listen; returns what ends that.
+
+        Of several stores the first that takes a message has it alone: roles that share a process each bring one.
+        """
         self._stores += (store,)
 
         def detach() -> None:
@@ -122,9 +125,7 @@ class InternalBus:
 
     def deliver(self, message: Message) -> bool:
         """Hands a message to everyone; whether a store has taken it. Raises what a store refuses it with."""
-        taken = False
-        for store in self._stores:
-            taken = store(message) or taken
+        taken = any(store(message) for store in self._stores)
         if self._subscribers:
             self._tell(message)
         return taken
