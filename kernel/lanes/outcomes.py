@@ -14,7 +14,16 @@ from kernel import keys
 from kernel.lanes.entry import Entry
 from kernel.lanes.item import Item
 from kernel.lanes.link import is_error
-from kernel.lanes.publications import Flush, Publisher, Snapshot, completed_line, dead_letter, log_line, park
+from kernel.lanes.publications import (
+    Flush,
+    Publisher,
+    Snapshot,
+    completed_line,
+    dead_letter,
+    is_dead,
+    log_line,
+    park,
+)
 from kernel.lanes.tally import Tally
 from kernel.lanes.task_outcomes import TaskOutcomes
 from kernel.lanes.types import Claim
@@ -57,11 +66,19 @@ class Outcomes:
         found = Counter([(type(item.claim.work), outcome) for item, outcome, _ in flush.told])
         for (kind, outcome), count in found.items():
             metrics.TASKS.labels(outcome=outcome).inc(count)
-            self._tallies[kind].ended(outcome, count)
+            if outcome != "failed":
+                self._tallies[kind].ended(outcome, count)
         if any(outcome in _FAILED for _, outcome in found):
             for item, outcome, _ in flush.told:
-                if outcome in _FAILED and item.verdict.attempts > item.claim.attempt:  # a deferral is no failed attempt
-                    self._tallies[type(item.claim.work)].failed(item.code)
+                if outcome in _FAILED:
+                    self._count_failure(item, outcome)
+
+    def _count_failure(self, item: Item, outcome: str) -> None:
+        tally = self._tallies[type(item.claim.work)]
+        if item.verdict.attempts > item.claim.attempt:  # a deferral is no failed attempt
+            tally.failed(item.code)
+        if outcome == "failed" and is_dead(item.claim.work, item.code):
+            tally.ended(outcome)
 
     def _tell_all(self, flush: Flush, items: Sequence[Item], reply: Any) -> None:
         if items[0].claim.queued is None:

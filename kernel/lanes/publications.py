@@ -18,6 +18,8 @@ from kernel.ledger.record import error_of, job_state, log_offset, manifest_key
 from kernel.pipe import Command
 from kernel.telemetry import metrics
 
+_DEADLY = frozenset({"SYSTEM_CRASH_LOOP", "SYSTEM_EXPIRED"})
+
 
 @dataclass(slots=True)
 class Snapshot:
@@ -125,6 +127,15 @@ def dead_letter(task: DownloadTask | QueuedTask, error: bytes, at_ms: int) -> by
     )
     carry(letter, task)
     return letter.SerializeToString()
+
+
+def is_dead(work: object, code: str) -> bool:
+    """Whether a failure for good becomes a dead letter.
+
+    That of an attempt at a step of a flow does not: its flow makes the next attempt, or fails itself and says why. But
+    operators are to see what kills its processes.
+    """
+    return not isinstance(work, QueuedTask) or not work.flow or code in _DEADLY
 
 
 def letter_id(task: DownloadTask | QueuedTask) -> str:

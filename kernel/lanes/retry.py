@@ -40,7 +40,11 @@ class RetryRule:
 
 
 class RetryPolicy:
-    """Exponential backoff with full jitter, within the rule for each job type and task."""
+    """Exponential backoff with full jitter, within the rule for each job type and task.
+
+    A job that is an attempt at a step of a flow ends with its first failure: the next attempt is another job, made by
+    the flow's engine, which learns from the error what a server asked for. Deferrals and crashes are as for any job.
+    """
 
     def __init__(self, rng: random.Random, rule: Callable[[Claim], RetryRule]) -> None:
         self._rng = rng
@@ -50,10 +54,13 @@ class RetryPolicy:
         """Decides what a failure means."""
         rule = self._rule(claim)
         attempts = claim.attempt + (1 if failure.counts else 0)
-        allowed = not failure.counts or (is_retryable(failure.code) and attempts <= rule.max_retries)
+        of_flow = claim.queued is not None and bool(claim.queued.flow)
+        allowed = not failure.counts or (not of_flow and is_retryable(failure.code) and attempts <= rule.max_retries)
         if not allowed:
-            error = orjson.dumps({"code": failure.code, "message": failure.message, "attempts": attempts})
-            return Verdict("f", attempts, error, failure.detail)
+            error: dict[str, str | int] = {"code": failure.code, "message": failure.message, "attempts": attempts}
+            if of_flow and failure.retry_after is not None:
+                error["retry_after_ms"] = int(failure.retry_after * 1000)
+            return Verdict("f", attempts, orjson.dumps(error), failure.detail)
         delay_ms = int(self.delay(rule, attempts, failure.retry_after) * 1000)
         told: dict[str, str | int] = {"attempt": attempts, "code": failure.code, "delay_ms": delay_ms}
         if claim.queued is None:

@@ -1,7 +1,7 @@
 """What the replies of `task_start` and `task_settle` mean: messages, acknowledgement, and what the worker is told.
 
 A task of seed 004 is a job of its own: each attempt that ends it makes one status, one log line and, where it failed,
-one dead letter; then its entry leaves the queue.
+one dead letter, unless it is an attempt at a step of a flow; then its entry leaves the queue.
 """
 
 from __future__ import annotations
@@ -13,7 +13,16 @@ from kernel import keys
 from kernel.lanes.entry import Entry
 from kernel.lanes.item import Item
 from kernel.lanes.link import is_error
-from kernel.lanes.publications import Flush, Publisher, common_status, completed_line, dead_letter, log_line, park
+from kernel.lanes.publications import (
+    Flush,
+    Publisher,
+    common_status,
+    completed_line,
+    dead_letter,
+    is_dead,
+    log_line,
+    park,
+)
 from kernel.ledger.record import error_json, error_of, log_offset
 from kernel.telemetry import metrics
 
@@ -71,7 +80,8 @@ class TaskOutcomes:
             self._failed(flush, task, verdict.error, updated)
             label = metrics.code(item.code)
             metrics.TASK_FAILURES.labels(code=label).inc()
-            metrics.DEAD_LETTERS.labels(code=label).inc()
+            if is_dead(task, item.code):
+                metrics.DEAD_LETTERS.labels(code=label).inc()
         else:
             self._publisher.log(flush, task.job_id, completed_line(task, updated, verdict.attempts))
         flush.jobs_ended.append((task.task, status))
@@ -88,7 +98,8 @@ class TaskOutcomes:
     def _failed(self, flush: Flush, task: QueuedTask, error: bytes, updated: int) -> None:
         code, message = error_of(error)
         self._publisher.log(flush, task.job_id, log_line(task, _ERROR, message, updated, {"code": code}))
-        self._publisher.letter(flush, task.job_id, dead_letter(task, error, updated))
+        if is_dead(task, code):
+            self._publisher.letter(flush, task.job_id, dead_letter(task, error, updated))
 
     def _status(
         self, flush: Flush, task: QueuedTask, status: str, updated: int, created: int, revision: int, error: bytes

@@ -174,11 +174,11 @@ class Rig:
         await self.enqueue(job_id, task, payload)
         return job_id
 
-    async def create(self, task: str = "chat", payload: str = "{}") -> str:
-        """A job as ours are: with a record that does not expire, and counted."""
-        job_id = await self.recorded(task, payload)
+    async def create(self, task: str = "chat", payload: str = "{}", **more: str) -> str:
+        """A job as ours are: with a record that does not expire, and counted; `more` is in record and entry."""
+        job_id = await self.recorded(task, payload, **more)
         await self.redis.hincrby(keys.open_tasks(), task, 1)
-        await self.enqueue(job_id, task, payload, ledger="1")
+        await self.enqueue(job_id, task, payload, ledger="1", **more)
         return job_id
 
     async def enqueue(self, job_id: str, task: str = "chat", payload: str = "{}", **more: str) -> str:
