@@ -1,0 +1,191 @@
+"""The journal over an append-only log, for development and tests: files that are rotated and compressed, or memory.
+
+One process writes. There is no step over several streams here, so a timeline is written first: where the process dies
+before its projections are, the next one finds by the timeline what they lack, and adds it before anything else. The
+orders of runs are not kept: a run is known by its timeline, and one without events is opened again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict, deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from fetchbox.flow.v1.event_pb2 import VIEW_RUNS, VIEW_TIMELINE, Event, View
+from kernel.errors import FetchboxError
+from kernel.flows.codec import event_of, fields
+from kernel.flows.events import data_of
+from kernel.flows.journal import VIEWS, Append, Opened, Outcome, canonical, checked, stream_of
+from kernel.flows.kinds import FLOW_ENDS, FLOW_START, LOG
+from kernel.flows.project import project
+from kernel.flows.types import PLACE, STAMP, Appended, ConflictError, FlowState, Patch, Run, RunGoneError, Write
+from kernel.log.offsets import START
+from kernel.log.store import LogStore
+
+_PAGE: Final = 500
+_BATCHES: Final = 8
+"""Batches of log lines of a run that are known, should one be repeated."""
+
+
+@dataclass(slots=True)
+class _Known:
+    """A run as its timeline has it."""
+
+    run: Run
+    digest: str = ""
+    """Empty where the run was opened by an earlier process."""
+    revision: int = 0
+    """The number of its events that are no log lines."""
+    logs: int = 0
+    ended: bool = False
+    batches: deque[tuple[str, Appended]] = field(default_factory=lambda: deque(maxlen=_BATCHES))
+
+    def count(self, event: Event) -> None:
+        self.logs += event.kind == LOG
+        self.revision += event.kind != LOG
+        self.ended = self.ended or event.kind in FLOW_ENDS
+
+
+class LogJournal:
+    """A `Journal` over `FileLog` or `MemoryLog`."""
+
+    def __init__(self, log: LogStore, max_logs: int = 10_000) -> None:
+        """`max_logs`: log lines of a run beyond so many are left out."""
+        self._log = log
+        self._max_logs = max_logs
+        self._known: dict[str, _Known] = {}
+        self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+
+    async def open(self, run: Run, digest: str, order: Mapping[str, bytes]) -> Opened:  # noqa: ARG002 - not kept here
+        """Makes a run known; repairs the projections of one that is there."""
+        async with self._locks[run.flow_id]:
+            known = await self._find(run.flow_id)
+            if known is not None:
+                return Opened(False, known.revision, known.digest)
+            self._known[run.flow_id] = _Known(run, digest)
+            return Opened(True, 0, digest)
+
+    async def name_of(self, flow_id: str) -> str | None:
+        """The flow of a run; None where there is no such run."""
+        async with self._locks[flow_id]:
+            known = await self._find(flow_id)
+        return known.run.flow_name if known else None
+
+    async def append(self, append: Append) -> Appended:
+        """Adds events with their patches, as `Journal.append` says."""
+        async with self._locks[append.run.flow_id]:
+            return await self._append(checked(append))
+
+    async def append_many(self, appends: Sequence[Append]) -> list[Outcome]:
+        """Adds to many runs, one after the other."""
+        outcomes: list[Outcome] = []
+        for append in appends:
+            try:
+                outcomes.append(await self.append(append))
+            except (ConflictError, RunGoneError, FetchboxError) as error:
+                outcomes.append(error)
+        return outcomes
+
+    async def read(self, run: Run, view: View.ValueType, after: str = START, limit: int = 100) -> list[Event]:
+        """Up to `limit` records behind `after`, oldest first."""
+        stream = stream_of(run, view)
+        return [event_of(stream, entry.id, entry.fields) for entry in await self._log.read(stream, after, limit)]
+
+    async def close(self) -> None:
+        """Closes the log."""
+        await self._log.close()
+
+    async def _append(self, append: Append) -> Appended:
+        run, known = append.run, await self._find(append.run.flow_id)
+        if known is None or known.ended or known.run != run:
+            raise RunGoneError(f"the run {run.flow_id} is unknown, or has ended")
+        if append.fence not in (None, known.revision):
+            raise ConflictError(f"the run {run.flow_id} has revision {known.revision}, not {append.fence}")
+        for batch, appended in known.batches:
+            if batch == append.batch != "":
+                return appended
+        writes = self._within(append.writes, known.logs)
+        events = await self._written(run, writes)
+        for event in events:
+            known.count(event)
+        appended = Appended(tuple(events), known.revision)
+        if append.batch:
+            known.batches.append((append.batch, appended))
+        return appended
+
+    def _within(self, writes: Sequence[Write], logs: int) -> list[Write]:
+        """Without the log lines that are too many."""
+        kept = []
+        for write in writes:
+            if write.event.kind == LOG:
+                logs += 1
+                if logs > self._max_logs:
+                    continue
+            kept.append(write)
+        return kept
+
+    async def _written(self, run: Run, writes: Sequence[Write]) -> list[Event]:
+        if not writes:
+            return []
+        timeline = stream_of(run, VIEW_TIMELINE)
+        ids = await self._log.append_many(timeline, [fields(write.event) for write in writes])
+        events = [canonical(write.event, timeline, entry_id) for write, entry_id in zip(writes, ids, strict=True)]
+        pairs = zip(writes, events, strict=True)
+        try:
+            await self._add(run, [_placed(patch, event) for write, event in pairs for patch in write.patches])
+        except BaseException:
+            # What the projections lack is found by the next who comes.
+            self._known.pop(run.flow_id, None)
+            raise
+        return events
+
+    async def _add(self, run: Run, patches: Sequence[Patch]) -> None:
+        for view in VIEWS[1:]:
+            own = [fields(Event(kind=patch.kind, data=patch.data)) for patch in patches if patch.view == view]
+            if own:
+                await self._log.append_many(stream_of(run, view), own)
+
+    async def _find(self, flow_id: str) -> _Known | None:
+        """The run; of one that this process has not seen yet, the projections are repaired."""
+        known = self._known.get(flow_id)
+        if known is not None:
+            return known
+        events = await self._whole(Run(flow_id, ""), VIEW_TIMELINE)
+        if not events or events[0].kind != FLOW_START:
+            return None
+        known = _Known(Run(flow_id, str(data_of(events[0]).get("flowName", ""))))
+        for event in events:
+            known.count(event)
+        await self._repair(known.run, events)
+        self._known[flow_id] = known
+        return known
+
+    async def _repair(self, run: Run, events: Sequence[Event]) -> None:
+        """Adds what the projections lack: they hold what follows from the timeline, in its order, up to some place."""
+        state, wanted = FlowState(), list[Patch]()
+        for event in events:
+            state, patches = project(state, event)
+            wanted += [_placed(patch, event) for patch in patches]
+        lacking: list[Patch] = []
+        for view in VIEWS[1:]:
+            stored = await self._whole(run, view)
+            if view == VIEW_RUNS:
+                stored = [record for record in stored if data_of(record).get("id") == run.flow_id]
+            lacking += [patch for patch in wanted if patch.view == view][len(stored) :]
+        await self._add(run, lacking)
+
+    async def _whole(self, run: Run, view: View.ValueType) -> list[Event]:
+        events: list[Event] = []
+        after = START
+        while page := await self.read(run, view, after, _PAGE):
+            events += page
+            after = page[-1].id
+        return events
+
+
+def _placed(patch: Patch, event: Event) -> Patch:
+    """The patch with the time and the id of its event."""
+    data = patch.data.replace(STAMP.encode(), event.ts.encode()).replace(PLACE.encode(), event.id.encode())
+    return Patch(patch.view, patch.kind, data)
