@@ -20,6 +20,8 @@ _LONG: Final = re.compile(rb"[0-9]{19}")
 """Numbers that orjson may read as a double."""
 _MOST_DIGITS: Final = 4000
 """Python builds no whole numbers of more than 4300 digits from text."""
+_NESTING: Final = re.compile(rb'"(?:[^"\\]|\\.)*+"|[\[{]|[\]}]', re.DOTALL)
+_STEPS: Final = {b"[": 1, b"{": 1, b"]": -1, b"}": -1}
 _SPACE: Final = re.compile(r"[ \t\n\r]*")
 
 
@@ -72,6 +74,18 @@ def _members(text: str) -> Iterator[tuple[str, str]]:
         yield key, text[start:at]
         at = _skip(text, at)
         at = _skip(text, at + 1) if text[at] == "," else at
+
+
+def is_deeper(text: bytes, levels: int) -> bool:
+    """Whether arrays and objects nest deeper than so many levels in a JSON text."""
+    if text.count(b"[") + text.count(b"{") <= levels:
+        return False
+    depth = 0
+    for token in _NESTING.finditer(text):
+        depth += _STEPS.get(token.group(), 0)
+        if depth > levels:
+            return True
+    return False
 
 
 def _skip(text: str, at: int) -> int:
