@@ -30,7 +30,7 @@ async def build(config: config_pb2.Config, resources: object = None) -> Service:
         services.update(dict.fromkeys(_services(name), upstream))
     codec = Codec(descriptor_pool.Default())
     limits = Limits(config.gateway.max_request_bytes, seconds(config.gateway.sse_heartbeat))
-    handler = Handler(endpoints(services, codec), ErrorPrinter(codec), limits)
+    handler = Handler(endpoints(services, codec), ErrorPrinter(codec), limits, config.gateway.allowed_origins)
     return Service("gateway", [HttpServer(config.gateway.listen, handler, set(services.values()), tls)])
 
 
@@ -39,7 +39,7 @@ def upstream_names() -> list[str]:
     return [
         field.name
         for field in config_pb2.Gateway.DESCRIPTOR.fields
-        if field.type == FieldDescriptor.TYPE_STRING and field.name != "listen"
+        if field.type == FieldDescriptor.TYPE_STRING and not field.is_repeated and field.name != "listen"
     ]
 
 

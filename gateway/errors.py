@@ -70,6 +70,14 @@ class Failure:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
+class RefusedError(Exception):
+    """A failure that is ready already."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.status.message)
+        self.failure = failure
+
+
 def of_error(error: Exception) -> Failure:
     """The failure behind an exception of the gateway's own code or of an upstream call."""
     if isinstance(error, grpc.aio.AioRpcError):
@@ -78,6 +86,8 @@ def of_error(error: Exception) -> Failure:
         return _of_status(to_status(error))
     if isinstance(error, MismatchError):
         return _of_status(to_status(_invalid(error)))
+    if isinstance(error, RefusedError):
+        return error.failure
     if isinstance(error, DeadlineError):
         return _of_status(Status(code=code_pb2.DEADLINE_EXCEEDED, message="the call's time was over before it began"))
     return _of_status(to_status(internal()))

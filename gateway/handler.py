@@ -17,14 +17,16 @@ from aiohttp import web
 from opentelemetry.trace import SpanKind
 
 from fetchbox.errors.v1 import errors_pb2
-from gateway import body, errors, upstream
+from gateway import body, errors, upstream, websocket
 from gateway.answer import AnswerError
 from gateway.endpoint import Endpoint
-from gateway.errors import DeadlineError, ErrorPrinter, Failure
+from gateway.errors import DeadlineError, ErrorPrinter, Failure, RefusedError
 from gateway.limits import Limits
 from gateway.mismatch import MismatchError
+from gateway.outlet import HttpOutlet, Outlet
 from gateway.routes import Match, Router
 from gateway.streams import Stream
+from gateway.websocket import SocketOutlet
 from kernel.errors import FetchboxError, invalid
 from kernel.telemetry import context as about
 from kernel.telemetry import metrics, tracing
@@ -66,11 +68,15 @@ class _Exchange:
 class Handler:
     """Serves the requests for a set of endpoints."""
 
-    def __init__(self, endpoints: Iterable[Endpoint], printer: ErrorPrinter, limits: Limits) -> None:
+    def __init__(
+        self, endpoints: Iterable[Endpoint], printer: ErrorPrinter, limits: Limits, origins: Iterable[str] = ()
+    ) -> None:
+        """`origins` are those whose pages may open WebSockets, besides the gateway's own."""
         self._endpoints = {id(endpoint.route): endpoint for endpoint in endpoints}
         self._router = Router(endpoint.route for endpoint in self._endpoints.values())
         self._printer = printer
         self.limits = limits
+        self._origins = frozenset(origin.lower() for origin in origins)
         self._streams: set[Stream] = set()
         self.draining = False
 
@@ -161,15 +167,21 @@ class Handler:
         return web.Response(status=route.rest.success_status or 200, body=answer.body, headers=headers)
 
     async def _stream(self, exchange: _Exchange, endpoint: Endpoint, match: Match) -> web.StreamResponse:
-        request, route = exchange.request, endpoint.route
-        framing = endpoint.framing(exchange.accept)
+        request, route, headers = exchange.request, endpoint.route, exchange.request.headers
+        outlet: Outlet
+        if route.rest.websocket and websocket.is_wanted(request):
+            websocket.check(request, self._origins)
+            headers = websocket.with_credentials(headers)
+            outlet = SocketOutlet(request, endpoint.printer, self.limits)
+        else:
+            outlet = HttpOutlet(request, endpoint.framing(exchange.accept), self._printer)
         text = await body.read(request, route, endpoint.binding, self.limits)
-        cursor = request.headers.get("Last-Event-ID", "") if framing is endpoint.events else ""
+        cursor = headers.get("Last-Event-ID", "") if outlet.has_places else ""
         message, resumes = endpoint.binding.build(match, exchange.query, text, body.content_type(request), cursor)
-        metadata = upstream.metadata(request.headers, route.rest, exchange.request_id, tracing.traceparent())
-        timeout = upstream.deadline(request.headers, None)
+        metadata = upstream.metadata(headers, route.rest, exchange.request_id, tracing.traceparent())
+        timeout = upstream.deadline(headers, None)
         call = endpoint.upstream.open(route.rpc, message.SerializeToString(), metadata, timeout)
-        stream = Stream(request, call, endpoint.printer, framing, self._printer, self.limits)
+        stream = Stream(call, endpoint.printer, outlet, self.limits)
         self._streams.add(stream)
         metrics.GATEWAY_STREAMS.inc()
         try:
@@ -218,7 +230,7 @@ def _slow(error: Exception) -> Failure:
 
 def _report(error: Exception, exchange: _Exchange) -> None:
     """What nobody expected is told with its stack; it never leaves the house."""
-    if isinstance(error, grpc.aio.AioRpcError | FetchboxError | MismatchError | DeadlineError):
+    if isinstance(error, grpc.aio.AioRpcError | FetchboxError | MismatchError | DeadlineError | RefusedError):
         return
     if isinstance(error, AnswerError):
         log.error("unprintable_answer", error=str(error), path=exchange.label)

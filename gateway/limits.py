@@ -21,3 +21,9 @@ class Limits:
     """The longest time for a whole request body."""
     keep_alive: float = 60.0
     """How long a connection may stay without a whole request header: an idle or a very slow client's."""
+    client_message: int = 4096
+    """What one message of a WebSocket's client may hold, in bytes; a longer one ends it (1009)."""
+    client_messages: int = 64
+    """How many messages of a WebSocket's client are ignored; one more ends it (1008)."""
+    closing: float = 5.0
+    """How long a WebSocket's client may take to answer the close."""

@@ -843,6 +843,7 @@ class Gateway(_message.Message):
     SSE_HEARTBEAT_FIELD_NUMBER: _builtins.int
     TASK_FIELD_NUMBER: _builtins.int
     FLOW_FIELD_NUMBER: _builtins.int
+    ALLOWED_ORIGINS_FIELD_NUMBER: _builtins.int
     listen: _builtins.str
     """`host:port` to listen at. Default `127.0.0.1:8080`."""
     ingest: _builtins.str
@@ -861,6 +862,12 @@ class Gateway(_message.Message):
     def sse_heartbeat(self) -> _duration_pb2.Duration:
         """How often an idle event stream gets a heartbeat comment. Default 15s."""
 
+    @_builtins.property
+    def allowed_origins(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The origins, like `https://app.example.com`, whose pages may open WebSockets, besides the gateway's own. Default
+        none.
+        """
+
     def __init__(
         self,
         *,
@@ -872,10 +879,11 @@ class Gateway(_message.Message):
         sse_heartbeat: _duration_pb2.Duration | None = ...,
         task: _builtins.str = ...,
         flow: _builtins.str = ...,
+        allowed_origins: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["sse_heartbeat", b"sse_heartbeat"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["flow", b"flow", "ingest", b"ingest", "listen", b"listen", "max_request_bytes", b"max_request_bytes", "operator", b"operator", "sse_heartbeat", b"sse_heartbeat", "task", b"task", "worker", b"worker"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["allowed_origins", b"allowed_origins", "flow", b"flow", "ingest", b"ingest", "listen", b"listen", "max_request_bytes", b"max_request_bytes", "operator", b"operator", "sse_heartbeat", b"sse_heartbeat", "task", b"task", "worker", b"worker"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
