@@ -56,11 +56,9 @@ class Hit:
         key: str = orjson.loads(found.get("payloadKey", b'""'))
         return cls(orjson.loads(found["by"]), found.get("payload"), key)
 
-    def triggered(self, step_key: str, token: str) -> bytes:
-        """The data of the `step.await.triggered` that releases a gate with it."""
-        return _object(
-            {"stepKey": _text(step_key), "by": _text(self.by), "token": _text(token), **self._members()},
-        )
+    def release(self, token: str) -> dict[str, bytes]:
+        """The members of a `step.await.triggered` that it leads to, beside the step; each is JSON."""
+        return {"by": _text(self.by), "token": _text(token), **self._members()}
 
     def _members(self) -> dict[str, bytes]:
         if self.payload_key:

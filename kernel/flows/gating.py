@@ -10,10 +10,10 @@ from fetchbox.config.v1.config_pb2 import FlowGate
 from fetchbox.errors.v1 import errors_pb2 as codes
 from kernel.config import millis
 from kernel.errors import failure_name
-from kernel.flows import codec, kinds, values
+from kernel.flows import codec, kinds
 from kernel.flows.course import Problem, text
 from kernel.flows.decision import Decision, Step
-from kernel.flows.deliveries import settled
+from kernel.flows.deliveries import Hit, settled
 from kernel.flows.state import released
 from kernel.flows.types import GateState
 
@@ -86,9 +86,7 @@ def complete_wait(made: Decision, step: Step) -> None:
 
 
 def _trigger(made: Decision, step: Step, gate: GateState, hit: bytes) -> None:
-    found = values.members(hit)
-    told = {name: found.get(name) for name in ("by", "payload", "payloadKey")}
-    made.course.tell_step(kinds.STEP_AWAIT_TRIGGERED, step.key, {**told, "token": text(gate.token)})
+    made.course.tell_step(kinds.STEP_AWAIT_TRIGGERED, step.key, Hit.decode(hit).release(gate.token))
     _unregister(made, step, gate)
 
 

@@ -1,0 +1,139 @@
+"""Gates from outside: triggering one, cancelling one, cancelling a whole run.
+
+Each reads the run, decides by pure functions, and appends under the revision that it has read; where somebody else was
+quicker it reads again. So whatever comes at the same time (an event, a webhook, a deadline, another trigger), a gate is
+settled once, and everyone is told how. What opens a gate first stays what opened it: a hit that no engine has seen yet
+counts as much as one that is recorded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Final, TypeVar
+
+from fetchbox.errors.v1 import errors_pb2
+from fetchbox.flow.v1.event_pb2 import Event
+from fetchbox.flow.v1.flow_pb2 import Gate
+from kernel.errors import failure_name, no_flow, unavailable
+from kernel.flows import gate_outcomes, kinds
+from kernel.flows.course import Course, Problem
+from kernel.flows.deliveries import Deliveries, Hit, settled
+from kernel.flows.ending import ending
+from kernel.flows.gate_outcomes import Seen, told
+from kernel.flows.manager import EventManager
+from kernel.flows.redis_journal import RedisJournal
+from kernel.flows.starting import begin
+from kernel.flows.state import apply, state_of
+from kernel.flows.types import ConflictError, Context, RunGoneError
+from kernel.log.offsets import START
+
+_TRIES: Final = 30
+_PAUSE: Final = 0.02
+"""Seconds; the pauses grow up to ten times that."""
+_CANCELED: Final = Problem(failure_name(errors_pb2.FAILURE_CODE_SYSTEM_GATE_CANCELED), "the gate was cancelled")
+
+T = TypeVar("T")
+
+
+class Gates:
+    """Settles gates by hand. All methods may be repeated; they raise `UNAVAILABLE` where the outcome is open."""
+
+    def __init__(self, journal: RedisJournal, manager: EventManager, deliveries: Deliveries) -> None:
+        self._journal = journal
+        self._manager = manager
+        self._deliveries = deliveries
+
+    async def trigger(self, flow_id: str, step_key: str, hit: Hit) -> Gate:
+        """Opens a gate, at once or as soon as it is placed. The same again tells what was recorded.
+
+        `NOT_FOUND` without such a run or gate; `GONE` where the gate was settled otherwise, or the run has ended.
+        """
+
+        async def once() -> Gate | None:
+            seen = await self._seen(flow_id)
+            recorded = gate_outcomes.opened(seen, step_key, hit)
+            if recorded is not None:
+                return recorded
+            gate = seen.gate(step_key)
+            if gate is None:
+                kept = await self._deliveries.keep(flow_id, step_key, hit, seen.order.revision)
+                return told(seen, step_key, by=hit.by) if kept else None
+            course = Course(seen.state)
+            course.tell_step(kinds.STEP_AWAIT_TRIGGERED, step_key, hit.release(gate.token))
+            return told(await self._append(seen, course.events, [step_key]), step_key)
+
+        return await _persisting(once)
+
+    async def cancel(self, flow_id: str, step_key: str) -> Gate:
+        """Cancels a gate, and ends its run with that. The same again tells what was recorded.
+
+        `NOT_FOUND` without such a run or gate; `FAILED_PRECONDITION` before it is placed; `GONE` where the gate was
+        settled otherwise, or the run has ended.
+        """
+
+        async def once() -> Gate:
+            seen = await self._seen(flow_id)
+            recorded = gate_outcomes.cancelled(seen, step_key)
+            if recorded is not None:
+                return recorded
+            events = ending(seen.state, "failed", step_key=step_key, problem=_CANCELED)
+            return told(await self._append(seen, events, _expecting(seen)), step_key)
+
+        return await _persisting(once)
+
+    async def cancel_flow(self, flow_id: str, reason: str = "") -> None:
+        """Cancels a run; one that has ended stays as it is. `NOT_FOUND` without such a run."""
+
+        async def once() -> Seen | None:
+            seen = await self._seen(flow_id)
+            if seen.over:
+                return seen
+            if not seen.state.status:  # its start died before its first event, which every timeline has
+                await begin(self._manager, seen.order)
+                return None
+            return await self._append(seen, ending(seen.state, "cancelled", reason=reason), _expecting(seen))
+
+        await _persisting(once)
+
+    async def opened(self, flow_id: str, step_key: str, hit: Hit) -> bool:
+        """Whether this very hit has opened a gate already, or is about to; False where nothing has settled it yet.
+
+        `GONE` where something else has, or the run has ended; `NOT_FOUND` without such a run or gate.
+        """
+        return gate_outcomes.opened(await self._seen(flow_id), step_key, hit) is not None
+
+    async def _seen(self, flow_id: str) -> Seen:
+        found = await self._journal.load({flow_id: START})
+        if flow_id not in found:
+            raise no_flow(flow_id)
+        order, events = found[flow_id]
+        return Seen(order, state_of(events))
+
+    async def _append(self, seen: Seen, events: Sequence[Event], step_keys: Iterable[str]) -> Seen:
+        """Stores events that settle the gates of these steps; the run after them."""
+        clears = [field for key in step_keys for field in settled(key)]
+        context = Context(seen.order.run, seen.state, seen.order.revision, wakes=True, clears=clears)
+        stored = await self._manager.publish_all(events, context)
+        for event in stored.events:
+            apply(seen.state, event)
+        return seen
+
+
+def _expecting(seen: Seen) -> set[str]:
+    """The steps of whose gates the order holds anything."""
+    return {*seen.order.hits, *seen.order.waits}
+
+
+async def _persisting(once: Callable[[], Awaitable[T | None]]) -> T:
+    """What `once` comes to, tried again while others change the run at the same time (None, or a conflict)."""
+    for turn in range(_TRIES):
+        try:
+            found = await once()
+        except (ConflictError, RunGoneError):  # a run that has ended meanwhile shows it at the next look
+            found = None
+        if found is not None:
+            return found
+        await asyncio.sleep(_PAUSE * min(turn, 10) * random.random())  # noqa: S311  # so that two do not meet again
+    raise unavailable("The run changes all the time; try again.")
