@@ -8,6 +8,7 @@ from kernel.watch.dropping import dropper
 from kernel.watch.feed import Feed, FellBehindError, News, Source, Subscription
 from kernel.watch.jobs import EventSource, JobWatches
 from kernel.watch.reading import StreamRead
+from kernel.watch.streams import StreamSource
 
 __all__ = [
     "EventSource",
@@ -17,6 +18,7 @@ __all__ = [
     "News",
     "Source",
     "StreamRead",
+    "StreamSource",
     "Subscription",
     "dropper",
 ]

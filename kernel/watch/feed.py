@@ -59,15 +59,26 @@ class FellBehindError(Exception):
 
 
 class Subscription(Generic[T]):
-    """What one client still has to read of one channel. `drop` ends the call of a client that does not read at all."""
+    """What one client still has to read of its channels. `drop` ends the call of a client that does not read at all."""
 
-    def __init__(self, feed: "Feed[T]", channel: str, accepts: Callable[[T], bool], drop: Callable[[], None]) -> None:
+    def __init__(self, feed: "Feed[T]", name: str, accepts: Callable[[T], bool], drop: Callable[[], None]) -> None:
         self._feed = feed
-        self._channel = channel
+        self._name = name
+        self._channels: set[str] = set()
         self._accepts = accepts
         self._queue: asyncio.Queue[T | None] = asyncio.Queue(CAPACITY)
         self._drop = drop
         self._stuck: asyncio.TimerHandle | None = None
+
+    def add(self, channel: str, after: str) -> None:
+        """Reads this channel too, which the subscriber must tell from the others by its items."""
+        self._channels.add(channel)
+        self._feed.add(channel, after, self)
+
+    def remove(self, channel: str) -> None:
+        """Reads this channel no more."""
+        self._channels.discard(channel)
+        self._feed.remove(channel, self)
 
     def offer(self, items: Sequence[T]) -> None:
         """Hands over what this subscriber accepts, unless it has fallen behind."""
@@ -103,7 +114,7 @@ class Subscription(Generic[T]):
         self._stuck = asyncio.get_running_loop().call_later(STUCK_SECONDS, self._is_stuck)
 
     def _is_stuck(self) -> None:
-        _log.warn("subscriber_dropped", stream=self._channel)
+        _log.warn("subscriber_dropped", stream=self._name)
         self._drop()
 
     def _calm(self) -> None:
@@ -118,7 +129,8 @@ class Subscription(Generic[T]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._calm()
-        self._feed.remove(self._channel, self)
+        for channel in self._channels:
+            self._feed.remove(channel, self)
 
 
 class Feed(Loop, Generic[T]):
@@ -137,7 +149,7 @@ class Feed(Loop, Generic[T]):
 
     @property
     def subscribers(self) -> int:
-        """How many are subscribed now."""
+        """How many are subscribed now, to each channel."""
         return sum(map(len, self._subscribers.values()))
 
     def subscribe(
@@ -145,6 +157,11 @@ class Feed(Loop, Generic[T]):
     ) -> Subscription[T]:
         """A subscription to what follows `after`; the channel's other subscribers may be further on already."""
         subscription = Subscription(self, channel, accepts, drop)
+        subscription.add(channel, after)
+        return subscription
+
+    def add(self, channel: str, after: str, subscription: Subscription[T]) -> None:
+        """Hands a channel to a subscription, as `subscribe` does."""
         self._subscribers.setdefault(channel, set()).add(subscription)
         if channel not in self._cursors:
             self._cursors[channel] = after
@@ -152,7 +169,6 @@ class Feed(Loop, Generic[T]):
             if self._reading and self._interrupting is None:
                 self._interrupting = asyncio.create_task(self._interrupt(), name=f"{self.name}-interrupt")
         self._wanted.set()
-        return subscription
 
     def remove(self, channel: str, subscription: Subscription[T]) -> None:
         """Ends a subscription; a channel without any is no longer read."""

@@ -9,7 +9,7 @@ A client that has the last event already gets an empty stream, without `hello`: 
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -23,8 +23,8 @@ from kernel.ledger.base import TERMINAL as ENDED
 from kernel.ledger.events import event_of
 from kernel.log.offsets import START, parse_id
 from kernel.redis import RedisClients
-from kernel.watch.feed import Feed, FellBehindError, News, Subscription
-from kernel.watch.reading import StreamRead
+from kernel.watch.feed import Feed, FellBehindError, Subscription
+from kernel.watch.streams import StreamSource
 
 TERMINAL = frozenset({"done", "error", "canceled"})
 """The types of events that end a job (seed 004)."""
@@ -49,25 +49,11 @@ def anyone(_record: JobRecord) -> bool:
     return True
 
 
-class EventSource:
+class EventSource(StreamSource[JobEvent]):
     """Reads the events of all watched jobs for a feed; its channels are job ids."""
 
     def __init__(self, clients: RedisClients, name: str) -> None:
-        self._read = StreamRead(clients, name)
-
-    async def read(self, cursors: Mapping[str, str]) -> Mapping[str, News[JobEvent]]:
-        """What is new, by job."""
-        jobs = {keys.job_events(job_id): job_id for job_id in cursors}
-        found = await self._read.read(dict(zip(jobs, cursors.values(), strict=True)))
-        return {jobs[name]: (rows[-1][0].decode(), [event_of(*row) for row in rows]) for name, rows in found.items()}
-
-    async def interrupt(self) -> None:
-        """Ends the wait of a read."""
-        await self._read.interrupt()
-
-    def close(self) -> None:
-        """Drops the connection."""
-        self._read.close()
+        super().__init__(clients, name, lambda _, rows: [event_of(*row) for row in rows], keys.job_events)
 
 
 class JobWatches:
