@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from fetchbox.flow.v1.event_pb2 import Event
-from kernel.flows import kinds
+from kernel.flows import kinds, values
 from kernel.flows.events import Meta, data_of, members_of, meta_of
 from kernel.flows.types import PLACE, STAMP
 
@@ -43,10 +43,22 @@ class Fact:
         """A member of its data as it was written, since numbers need not outlive being read; None for none."""
         if name not in self.data:
             return None
+        if self._outlives_reading():
+            return values.dump(self.data[name])
         try:
             return members_of(self.event).get(name)
         except ValueError:  # a key is there twice: no check would have let it in
             return None
+
+    def _outlives_reading(self) -> bool:
+        """Whether the data is written as we would write it, and so is each of its members.
+
+        That is known in a tenth of the time that finding a member in the text takes.
+        """
+        try:
+            return values.dump(self.data) == self.event.data
+        except ValueError:
+            return False
 
 
 def fact_of(event: Event) -> Fact:

@@ -15,23 +15,13 @@ def difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str,
     return changed | {name: None for name in before if name not in after}
 
 
-def patch(kind: str, fields: Mapping[str, Any], **given: str | Mapping[str, str]) -> Patch:
-    """A patch of `fields`, and behind them what the store gives: times and ids, or what stands for them.
+def patch(kind: str, fields: Mapping[str, Any], given: bytes) -> Patch:
+    """A patch of `fields`, and behind them the members that the store gives: times and ids, or what stands for them.
 
     A placeholder is told from a text that looks like one by its `<`: in all other texts it is escaped.
     """
-    known = escaped(fields)
-    parts = [known[1:-1]] if fields else []
-    parts += [b'"%s":%s' % (name.encode(), _given(value)) for name, value in given.items()]
-    return Patch(kinds.RULES[kind].view, kind, b"{%s}" % b",".join(parts))
-
-
-def escaped(value: Any) -> bytes:
-    """The JSON of a value, without any `<`."""
-    return values.dump(value).replace(b"<", rb"\u003c")
-
-
-def _given(value: str | Mapping[str, str]) -> bytes:
-    if isinstance(value, str):
-        return b'"%s"' % value.encode()
-    return b"{%s}" % b",".join(b'"%s":%s' % (name.encode(), _given(text)) for name, text in value.items())
+    known = values.dump(fields)
+    if b"<" in known:
+        known = known.replace(b"<", rb"\u003c")
+    separator = b"," if fields else b""
+    return Patch(kinds.RULES[kind].view, kind, known[:-1] + separator + given + b"}")

@@ -11,7 +11,7 @@ from typing import Any
 
 from fetchbox.flow.v1.event_pb2 import Event
 from kernel import keys
-from kernel.flows import kinds, views
+from kernel.flows import kinds, values, views
 from kernel.flows.facts import Fact, fact_of
 from kernel.flows.patching import difference, patch
 from kernel.flows.state import counts, folded
@@ -42,29 +42,29 @@ def log_patches(event: Event) -> tuple[Patch, ...]:
 
 def _of_snapshot(before: FlowState, after: FlowState, fact: Fact) -> Patch:
     fields: dict[str, Any] = {}
-    times: dict[str, str] = {}
+    given = _last(fact.at)
     if after.status != before.status:
         fields["status"] = after.status
         fields.update(difference(views.identity(before), views.identity(after)))
-        times["startedAt" if after.status == "running" else "completedAt"] = fact.at
+        given = (_started if after.status == "running" else _completed)(fact.at) + given
     if after.waiting != before.waiting:
         fields.update(difference(views.wait(before), views.wait(after)))
     if fact.step:
         changed = difference(views.outline(_step(before, fact)), views.outline(after.steps[fact.step]))
         if changed:
             fields["steps"] = {fact.step: changed}
-    return patch(kinds.FLOW_SNAPSHOT_PATCH, fields, **times, lastEventAt=fact.at)
+    return patch(kinds.FLOW_SNAPSHOT_PATCH, fields, given)
 
 
 def _of_step(before: StepState, after: StepState, at: str) -> Patch:
     fields = {"stepKey": after.key, **difference(views.bearing(before), views.bearing(after))}
-    times: dict[str, str] = {}
+    given = _last(at)
     if after.tries != before.tries:
         fields["triesCountDelta"] = after.tries - before.tries
-        times["startedAt"] = at
+        given = _started(at) + given
     if over(after) and not over(before):
-        times["completedAt"] = at
-    return patch(kinds.FLOW_STEP_PATCH, fields, **times, lastEventAt=at)
+        given = _completed(at) + given
+    return patch(kinds.FLOW_STEP_PATCH, fields, given)
 
 
 def _step(state: FlowState, fact: Fact) -> StepState:
@@ -74,20 +74,36 @@ def _step(state: FlowState, fact: Fact) -> StepState:
 def _of_index(after: FlowState, fact: Fact) -> Patch:
     fields = {"id": after.flow_id, **views.identity(after)}
     del fields["flowId"]
-    return patch(kinds.FLOW_RUN_INDEXED, fields, createdAt=fact.at, sourceId=fact.place)
+    return patch(
+        kinds.FLOW_RUN_INDEXED, fields, b'"createdAt":"%s","sourceId":"%s"' % (fact.at.encode(), fact.place.encode())
+    )
 
 
 def _of_log(fact: Fact) -> tuple[Patch, ...]:
     level = {"lastLogLevel": text} if (text := fact.text("level")) else {}
-    of_run = patch(kinds.FLOW_SNAPSHOT_PATCH, {"logsCountDelta": 1, **level}, lastEventAt=fact.at)
+    given = _last(fact.at)
+    of_run = patch(kinds.FLOW_SNAPSHOT_PATCH, {"logsCountDelta": 1, **level}, given)
     if not fact.step:
         return (of_run,)
     fields = {"stepKey": fact.step, "logsCountDelta": 1, **level}
-    return of_run, patch(kinds.FLOW_STEP_PATCH, fields, lastEventAt=fact.at), _reference(fact)
+    return of_run, patch(kinds.FLOW_STEP_PATCH, fields, given), _reference(fact)
 
 
 def _reference(fact: Fact) -> Patch:
     known = {"stepKey": fact.step, "attempt": fact.meta.attempt, "level": fact.text("level")}
-    source = {"stream": keys.flow_timeline(fact.meta.flow_id), "id": fact.place}
     fields = {name: value for name, value in known.items() if value}
-    return patch(kinds.FLOW_STEP_LOG_REF, fields, ref=source, ts=fact.at)
+    stream = values.dump(keys.flow_timeline(fact.meta.flow_id))
+    given = b'"ref":{"stream":%s,"id":"%s"},"ts":"%s"' % (stream, fact.place.encode(), fact.at.encode())
+    return patch(kinds.FLOW_STEP_LOG_REF, fields, given)
+
+
+def _started(at: str) -> bytes:
+    return b'"startedAt":"%s",' % at.encode()
+
+
+def _completed(at: str) -> bytes:
+    return b'"completedAt":"%s",' % at.encode()
+
+
+def _last(at: str) -> bytes:
+    return b'"lastEventAt":"%s"' % at.encode()
