@@ -16,11 +16,13 @@ from kernel.errors import FetchboxError
 OPERATOR = "operator"
 TENANT = "tenant"
 ANYONE = "anyone"
+STRANGER = "stranger"
+"""Who has no token where tokens are configured. Only methods that ask for another secret are open to strangers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who made the call: `role` is `operator`, `tenant`, or `anyone` where no tokens are configured."""
+    """Who made the call: `role` is `operator`, `tenant`, `stranger`, or `anyone` where no tokens are configured."""
 
     role: str = ANYONE
     tenant: str = ""
@@ -43,14 +45,19 @@ class Authenticator:
         self._callers = {_digest(token): Caller(TENANT, tenant) for token, tenant in security.tenant_tokens.items()}
         self._callers |= {_digest(token): Caller(OPERATOR) for token in security.operator_tokens}
 
-    def admit(self, metadata: Mapping[str, str | bytes], roles: frozenset[str]) -> Caller:
+    def admit(
+        self, metadata: Mapping[str, str | bytes], roles: frozenset[str], *, to_strangers: bool = False
+    ) -> Caller:
         """The caller, who is also set for `current_caller`.
 
         Raises `UNAUTHORIZED` without a known token where tokens are configured, `FORBIDDEN` where its role is not one
-        of `roles`.
+        of `roles`. `to_strangers`: whoever shows no token at all may call too.
         """
-        caller = self._identify(metadata) if self._callers else _NOBODY
-        if self._callers and caller.role not in roles:
+        caller = _NOBODY
+        if self._callers:
+            is_stranger = to_strangers and "authorization" not in metadata
+            caller = Caller(STRANGER) if is_stranger else self._identify(metadata)
+        if self._callers and caller.role not in roles and caller.role != STRANGER:
             raise FetchboxError(errors_pb2.REASON_FORBIDDEN, f"a {caller.role}'s token does not open this service")
         _caller.set(caller)
         return caller

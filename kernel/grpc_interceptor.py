@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import grpc
@@ -29,12 +30,19 @@ class ServiceInterceptor(grpc.aio.ServerInterceptor):
     """Admits, validates, measures and translates errors: the only place where an error becomes a gRPC status."""
 
     def __init__(
-        self, authenticator: Authenticator, roles: frozenset[str], full_names: tuple[str, ...], *, validate: bool
+        self,
+        authenticator: Authenticator,
+        roles: frozenset[str],
+        full_names: tuple[str, ...],
+        *,
+        validate: bool,
+        open_methods: frozenset[str] = frozenset(),
     ) -> None:
         self._authenticator = authenticator
         self._roles = roles
         self._prefixes = tuple(f"/{name}/" for name in full_names)
         self._validate = validate
+        self._open_methods = open_methods
 
     async def intercept_service(
         self, continuation: Callable[[Any], Awaitable[_Handler]], handler_call_details: Any
@@ -45,12 +53,12 @@ class ServiceInterceptor(grpc.aio.ServerInterceptor):
         if handler is None or not method.startswith(self._prefixes):
             return handler
         wrap = _stream_handler if handler.response_streaming else _unary_handler
-        return wrap(handler, method, self._before)
+        return wrap(handler, method, partial(self._before, method))
 
-    def _before(self, request: Message, context: _Context) -> None:
+    def _before(self, method: str, request: Message, context: _Context) -> None:
         metadata = dict(context.invocation_metadata() or ())
         about.about_request(about.request_id(str(metadata.get(about.REQUEST_ID, ""))))
-        self._authenticator.admit(metadata, self._roles)
+        self._authenticator.admit(metadata, self._roles, to_strangers=method in self._open_methods)
         if self._validate:
             require_valid(request)
 

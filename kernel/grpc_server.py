@@ -26,7 +26,8 @@ class GrpcServer:
     """Serves what `add` registers at `listen`; `port` is the one that was bound.
 
     `roles` may call (see `kernel.auth`); `validate` checks every request against its proto's rules before the method
-    sees it. Health and reflection need no credentials.
+    sees it. Health and reflection need no credentials, nor do `open_methods` (`/package.Service/Method`), which ask for
+    secrets of their own.
     """
 
     def __init__(
@@ -39,6 +40,7 @@ class GrpcServer:
         *,
         roles: Iterable[str] = (OPERATOR,),
         validate: bool = True,
+        open_methods: Iterable[str] = (),
     ) -> None:
         self.name = name
         self.port = 0
@@ -47,7 +49,11 @@ class GrpcServer:
         self._add = add
         self._full_names = tuple(full_names)
         own = ServiceInterceptor(
-            Authenticator(config.security), frozenset({*roles, ANYONE}), self._full_names, validate=validate
+            Authenticator(config.security),
+            frozenset({*roles, ANYONE}),
+            self._full_names,
+            validate=validate,
+            open_methods=frozenset(open_methods),
         )
         self._interceptors = (*tracing.server_interceptors(), own)
         self._server: grpc.aio.Server | None = None
