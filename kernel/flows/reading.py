@@ -1,0 +1,153 @@
+"""Runs and the log lines of their steps, read from the projections."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from fetchbox.config.v1.config_pb2 import Config
+from fetchbox.flow.v1.event_pb2 import Event
+from fetchbox.flow.v1.flow_pb2 import Flow
+from kernel import keys
+from kernel.flows import ranges, showing
+from kernel.flows.events import data_of, meta_of
+from kernel.flows.kinds import FLOW_ENDS
+from kernel.flows.order import Order, read_heads
+from kernel.flows.reduce import SnapshotReducer, StepsReducer
+from kernel.flows.run_index import Place, RunIndex
+from kernel.flows.showing import Reduced
+from kernel.flows.state import state_of
+from kernel.flows.types import Run
+from kernel.objects import ObjectStore
+from kernel.redis import RedisClients
+
+_CHUNK: Final = 500
+"""Entries of a timeline or of a log index in one round trip."""
+_RUNS: Final = 100
+"""Runs that are looked at in one round."""
+_ROUNDS: Final = 25
+"""Rounds of one page: a page over a long index with a rare filter ends early, with a cursor to go on from."""
+
+
+class Reading:
+    """The reading side of flows. Redis or the object store being away is `UNAVAILABLE`."""
+
+    def __init__(self, config: Config, clients: RedisClients, objects: ObjectStore) -> None:
+        self._bucket = config.object_store.bucket
+        self._clients = clients
+        self._objects = objects
+
+    async def whole(self, order: Order) -> Flow:
+        """A run with its steps, input, and what it came to."""
+        snapshot, steps = SnapshotReducer(), StepsReducer()
+        # One after the other: no step may look older than the end of its run.
+        await ranges.feed(self._clients, {_snapshot(order.run): snapshot.add})
+        await ranges.feed(self._clients, {keys.flow_steps(order.run.flow_id): steps.add})
+        end, jobs = await self._told_by_timeline(order.run, steps.value)
+        flow = showing.whole(order, snapshot.value, steps.value, jobs)
+        if end is not None and flow.status != "running":
+            await self._add_outcome(flow, end)
+        return flow
+
+    async def page(
+        self, limit: int, before: str = "", *, flow_name: str = "", status: str = "", tenant: str = ""
+    ) -> tuple[list[Flow], str]:
+        """Up to `limit` runs that match, newest first, and the cursor of the next page (empty: none left)."""
+        names = [flow_name] if flow_name else await self._flow_names()
+        index = RunIndex(self._clients, names, Place.parse(before))
+        taken: dict[str, Flow] = {}
+        cursor, count = before, min(_RUNS, limit)
+        for _ in range(_ROUNDS):
+            entries = await index.take(count)
+            found = await self._listed([entry.run.flow_id for entry in entries], tenant)
+            for entry in entries:
+                if len(taken) == limit:
+                    return list(taken.values()), cursor
+                cursor = str(entry.place)
+                flow = found.get(entry.run.flow_id)
+                if flow is not None and status in {"", flow.status}:
+                    taken[flow.flow_id] = flow
+            if len(entries) < count:
+                return list(taken.values()), ""
+            if len(taken) == limit:
+                return list(taken.values()), cursor if await index.take(1) else ""
+        return list(taken.values()), cursor
+
+    async def step_logs(
+        self, run: Run, step_key: str, limit: int, after: str = "", *, attempt: int = 0
+    ) -> tuple[list[Event], str]:
+        """The log lines that up to `limit` references of a step name, oldest first, and the cursor of the next page.
+
+        Lines that retention has removed are left out.
+        """
+        stream = keys.flow_logs(run.flow_id)
+        found: list[tuple[str, str]] = []
+        cursor = after
+        for _ in range(_ROUNDS):
+            refs = await ranges.behind(self._clients, stream, cursor, _CHUNK)
+            found += [(ref.id, target) for ref in refs if (target := _target(ref, step_key, attempt))]
+            if len(found) > limit:
+                cursor = found[limit - 1][0]
+                break
+            cursor = refs[-1].id if len(refs) == _CHUNK else ""
+            if not cursor:
+                break
+        ids = [target for _, target in found[:limit]]
+        return await ranges.at(self._clients, keys.flow_timeline(run.flow_id), ids), cursor
+
+    async def _flow_names(self) -> list[str]:
+        names = await self._clients.commands.execute_command("SMEMBERS", keys.FLOW_NAMES)
+        return [name.decode() for name in names]
+
+    async def _listed(self, flow_ids: Sequence[str], tenant: str) -> dict[str, Flow]:
+        """Those of the runs that are there and the tenant's."""
+        heads = await read_heads(self._clients, tuple(dict.fromkeys(flow_ids)))
+        orders = [order for order in heads if order is not None and tenant in {"", order.tenant}]
+        reducers = [SnapshotReducer() for _ in orders]
+        sinks = {_snapshot(order.run): reducer.add for order, reducer in zip(orders, reducers, strict=True)}
+        await ranges.feed(self._clients, sinks)
+        shown = [showing.listed(order, reducer.value) for order, reducer in zip(orders, reducers, strict=True)]
+        return {flow.flow_id: flow for flow in shown}
+
+    async def _told_by_timeline(self, run: Run, steps: Mapping[str, Reduced]) -> tuple[Event | None, dict[str, str]]:
+        """What no projection holds: the event that ended the run, and the job of each step's last attempt.
+
+        Both are near the end of the timeline, which is read from there, as far back as they need.
+        """
+        wanted = {key for key, step in steps.items() if step.get("attempt")}
+        end: Event | None = None
+        jobs: dict[str, str] = {}
+        cursor = ""
+        while True:
+            events = await ranges.before(self._clients, keys.flow_timeline(run.flow_id), cursor, _CHUNK)
+            for event in events:
+                if event.kind in FLOW_ENDS:
+                    end = event
+                meta = meta_of(event)
+                if meta.step_key in wanted and meta.job_id:
+                    jobs.setdefault(meta.step_key, meta.job_id)
+            if len(events) < _CHUNK or wanted <= jobs.keys():
+                return end, jobs
+            cursor = events[-1].id
+
+    async def _add_outcome(self, flow: Flow, end: Event) -> None:
+        ended = state_of([end])
+        result = ended.result
+        if ended.result_key:
+            result = await self._objects.get(self._bucket, ended.result_key)
+        if result is not None:
+            flow.result = result
+        if ended.error is not None:
+            flow.error = ended.error
+
+
+def _snapshot(run: Run) -> str:
+    return keys.flow_snapshot(run.flow_name, run.flow_id)
+
+
+def _target(ref: Event, step_key: str, attempt: int) -> str:
+    """The id of the line that a reference names, if it is of the step and the attempt (0: any)."""
+    data = data_of(ref)
+    if data.get("stepKey") != step_key or (attempt and data.get("attempt") != attempt):
+        return ""
+    return str(data["ref"]["id"])
