@@ -21,6 +21,7 @@ from google.protobuf.duration_pb2 import Duration
 from fetchbox.config.v1.config_pb2 import Config, JobType, Task
 from kernel import keys
 from kernel.config_values import ConfigError, apply
+from kernel.flows.definition_checks import checks as flow_checks
 from kernel.validation import violations
 
 __all__ = ["TASKS", "ConfigError", "defaults", "job_type", "load", "millis", "seconds", "task"]
@@ -114,6 +115,8 @@ def load(path: Path | None = None, environ: Mapping[str, str] = os.environ) -> C
         value.checksum = value.checksum or "strict"
     for name, kind in _tasks(config):
         kind.handler = kind.handler or ("http" if name in _CALLBACKS else "openai")
+    if not config.flow_engine.HasField("timeline_retention"):
+        config.flow_engine.timeline_retention.CopyFrom(config.flow_engine.retention)
     _check(config)
     return config
 
@@ -200,6 +203,7 @@ def _cross_checks(config: Config) -> Iterator[tuple[str, str]]:
         yield from _proxy_checks(config, f"job_types.{name}.proxy", kind)
     for name, value in _tasks(config):
         yield from _task_checks(config, f"tasks.{name}", value)
+    yield from flow_checks(config)
 
 
 def _list_checks(config: Config) -> Iterator[tuple[str, str]]:

@@ -1,6 +1,7 @@
 """How the values of a configuration file become fields of a message: strict, with the key in every error."""
 
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -113,7 +114,7 @@ def _set_map(target: Any, field: FieldDescriptor, table: Mapping[str, Any], key:
 
 def _scalar(field: FieldDescriptor, value: Any, from_text: bool) -> Any:
     if field.GetOptions().Extensions[options_pb2.raw_json]:
-        return json.dumps(_table(value)).encode()
+        return _json(_table(value) if field.name == "options" else value)
     if field.cpp_type == FieldDescriptor.CPPTYPE_BOOL:
         return _boolean(value, from_text)
     if field.cpp_type in _INTEGERS:
@@ -123,6 +124,28 @@ def _scalar(field: FieldDescriptor, value: Any, from_text: bool) -> Any:
     if not isinstance(value, str):
         raise TypeError(f"must be a string, not {_kind(value)}")
     return value
+
+
+def _json(value: Any) -> bytes:
+    """Free JSON; what handlers get as `options` is a table."""
+    _require_json(value)
+    return json.dumps(value).encode()
+
+
+def _require_json(value: Any) -> None:
+    """Raises what JSON cannot say: YAML makes dates of what looks like one, and true of the key `on`."""
+    if isinstance(value, dict):
+        for name, item in value.items():
+            if not isinstance(name, str):
+                raise TypeError(f"holds the key {name!r}, which must be a string: put it in quotes")
+            _require_json(item)
+    elif isinstance(value, list):
+        for item in value:
+            _require_json(item)
+    elif isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"holds {value!r}, which JSON cannot say")
+    elif not isinstance(value, (str, int, float, bool, type(None))):
+        raise TypeError(f"holds {value!s}, which is no JSON value: put it in quotes")
 
 
 def _boolean(value: Any, from_text: bool) -> bool:
