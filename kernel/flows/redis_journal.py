@@ -34,6 +34,8 @@ class RedisJournal:
     was stored, log lines carry the name of their batch and are not doubled.
     """
 
+    name = "flow-journal"
+
     def __init__(self, clients: RedisClients, config: Config, name: str = "fetchbox-flows") -> None:
         self._clients = clients
         self._tries = 1 + config.redis.max_retries
@@ -99,6 +101,16 @@ class RedisJournal:
                 order = Order.of(flow_id, dict(zip(stored[::2], stored[1::2], strict=True)))
                 found[flow_id] = order, await self._whole(order.run, rows)
         return found
+
+    async def start(self) -> None:
+        """Nothing to begin: the connection comes with the first call."""
+
+    async def drain(self, grace: float) -> None:
+        """Nothing to wait for: those whose calls they are wait for them."""
+
+    async def stop(self) -> None:
+        """The same as `close`: a service has it among its duties."""
+        await self.close()
 
     async def close(self) -> None:
         """Drops the connection; a later call makes another."""
