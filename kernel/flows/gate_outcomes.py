@@ -1,4 +1,4 @@
-"""What has become of a gate: how it stands for its clients, and what they are told who come too late. Pure functions."""
+"""What has become of a gate: how it stands for its clients, and what those are told who come too late."""
 
 from __future__ import annotations
 

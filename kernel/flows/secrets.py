@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import re
 from hashlib import sha256
+from hmac import compare_digest
 from secrets import token_urlsafe
 
 from kernel import keys, scripts
 from kernel.errors import no_flow
+from kernel.flows.order import SECRETS
 from kernel.redis import RedisClients
 
 _BYTES = 32
@@ -42,3 +44,12 @@ async def add(clients: RedisClients, flow_id: str, step_key: str) -> str:
     if not await clients.call(scripts.FLOW_SECRET, [keys.flow(flow_id)], [step_key, digest(secret), _MOST]):
         raise no_flow(flow_id)
     return secret
+
+
+async def opens(clients: RedisClients, secret: str, flow_id: str, step_key: str) -> bool:
+    """Whether a secret opens the gate of a step; False where there is no such run. Raises `UNAVAILABLE`."""
+    if gate_of(secret) != (flow_id, step_key):
+        return False
+    held: bytes | None = await clients.commands.execute_command("HGET", keys.flow(flow_id), SECRETS + step_key)
+    own = digest(secret)
+    return any(compare_digest(own, known) for known in (held or b"").decode().split())

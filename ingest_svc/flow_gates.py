@@ -1,0 +1,158 @@
+"""The RPCs that open gates, cancel them, and cancel runs: who may do it, and with what (seed 003, section 1.2).
+
+Webhooks and triggers come from people and services without tokens of ours too: the secret of a gate shows that it is
+theirs to open. A webhook is only kept for a gate that is not placed yet where it is genuine, so that no stranger can
+fill the memory, or push out what others have sent.
+"""
+
+from collections.abc import Iterable
+
+from fetchbox.config.v1.config_pb2 import Config
+from fetchbox.errors.v1 import errors_pb2
+from fetchbox.flow.v1 import flow_service_pb2 as pb
+from fetchbox.flow.v1.flow_pb2 import Gate
+from ingest_svc import flow_access
+from ingest_svc.offload import Offload
+from ingest_svc.request import Headers
+from ingest_svc.task_order import HEAVY_BYTES
+from ingest_svc.task_views import tenant_filter
+from ingest_svc.webhook import is_signed, payload_of, require_json, require_room, secret_of
+from kernel.auth import STRANGER, TENANT, current_caller
+from kernel.errors import FetchboxError, no_flow
+from kernel.flows import secrets
+from kernel.flows.deliveries import ANY, NONE, Correlation, Deliveries, Opens
+from kernel.flows.gates import Gates
+from kernel.flows.payloads import Payloads
+from kernel.ratelimit import RateLimit
+from kernel.redis import RedisClients
+from kernel.validation import require_valid
+
+Metadata = Iterable[tuple[str, str | bytes]]
+
+
+class FlowGates:
+    """What `FlowService` does about gates. The interceptor turns what is raised into a status."""
+
+    def __init__(
+        self,
+        config: Config,
+        *,
+        clients: RedisClients,
+        gates: Gates,
+        deliveries: Deliveries,
+        payloads: Payloads,
+        rate: RateLimit,
+        offload: Offload,
+    ) -> None:
+        self._config = config
+        self._clients = clients
+        self._gates = gates
+        self._deliveries = deliveries
+        self._payloads = payloads
+        self._rate = rate
+        self._offload = offload
+        self._free_channels = frozenset(
+            step.gate.channel
+            for flow in config.flows.values()
+            for step in flow.steps.values()
+            if step.gate.reason == "webhook" and step.gate.open
+        )
+
+    async def receive_webhook(self, request: pb.ReceiveWebhookRequest, metadata: Metadata) -> pb.ReceiveWebhookResponse:
+        """Opens the gates that a webhook is for, or keeps it. A repetition of the one that opened its gate is fine.
+
+        `FORBIDDEN` where it shows no right to open anything, or gates wait and it opens none of them; `GONE` where the
+        gate of its secret was settled otherwise.
+        """
+        require_valid(request)
+        headers, body = Headers(metadata), request.body
+        tenant = tenant_filter(current_caller(), request.tenant)
+        require_room(len(body.data), self._config.ingest.max_document_bytes, "body")
+        opens = await self._opens(request, tenant, headers)
+        await self._rate.take(f"{tenant}:webhooks")
+        payload = await self._offload.run(len(body.data) > HEAVY_BYTES, lambda: payload_of(body))
+        hit = await self._payloads.hit("webhook", payload, opens.flow_id, opens.step_key)
+        if opens.flow_id and await self._gates.opened(opens.flow_id, opens.step_key, hit):
+            return pb.ReceiveWebhookResponse(released=1)
+        found = await self._deliveries.deliver(
+            Correlation(tenant, "webhook", request.channel, request.key),
+            hit,
+            opens,
+            parks=opens.what != NONE or request.channel in self._free_channels,
+        )
+        if found is None:
+            raise _opens_nothing()
+        return pb.ReceiveWebhookResponse(released=found.released, parked=found.parked)
+
+    async def trigger_gate(self, request: pb.TriggerGateRequest) -> Gate:
+        """Opens a gate by hand."""
+        require_valid(request)
+        await self._require_right(request)
+        payload = request.payload if request.HasField("payload") else None
+        if payload is not None:
+            require_room(len(payload), self._config.ingest.max_document_bytes, "payload")
+            text = payload
+            await self._offload.run(len(text) > HEAVY_BYTES, lambda: require_json(text, "payload"))
+        hit = await self._payloads.hit("manual", payload, request.flow_id, request.step_key)
+        return await self._gates.trigger(request.flow_id, request.step_key, hit)
+
+    async def cancel_gate(self, request: pb.CancelGateRequest) -> Gate:
+        """Cancels a gate, and with it the run."""
+        require_valid(request)
+        await flow_access.seen(self._clients, request.flow_id, current_caller())
+        return await self._gates.cancel(request.flow_id, request.step_key)
+
+    async def cancel_flow(self, request: pb.CancelFlowRequest) -> None:
+        """Cancels a run; one that has ended stays as it is."""
+        require_valid(request)
+        await flow_access.seen(self._clients, request.flow_id, current_caller())
+        await self._gates.cancel_flow(request.flow_id, request.reason)
+
+    async def _opens(self, request: pb.ReceiveWebhookRequest, tenant: str, headers: Headers) -> Opens:
+        """What a webhook may open; `FORBIDDEN` where it shows nothing that could open anything."""
+        key = self._config.flow_engine.webhook_secrets.get(request.channel)
+        if key is not None:
+            if not is_signed(request.body.data, key, headers):
+                raise FetchboxError(
+                    errors_pb2.REASON_FORBIDDEN,
+                    f"webhooks of the channel {request.channel} are to be signed with its secret",
+                )
+            return Opens(ANY)
+        secret = secret_of(request.secret, headers)
+        if not secret:
+            return Opens(NONE)
+        named = secrets.gate_of(secret)
+        if named is None or not await secrets.opens(self._clients, secret, *named):
+            raise _opens_nothing()
+        flow_id, step_key = named
+        order = await flow_access.seen(self._clients, flow_id, current_caller())
+        gate = order.definition.steps[step_key].gate
+        if order.tenant != tenant or gate.reason != "webhook" or gate.channel != request.channel:
+            raise _opens_nothing()
+        return Opens(secrets.digest(secret), flow_id, step_key)
+
+    async def _require_right(self, request: pb.TriggerGateRequest) -> None:
+        """Whether the caller may open a gate by hand: an operator, and whoever has the secret of a `manual` one.
+
+        Whoever may not know of the run is told that there is none.
+        """
+        caller, flow_id, step_key = current_caller(), request.flow_id, request.step_key
+        is_right = bool(request.secret) and await secrets.opens(self._clients, request.secret, flow_id, step_key)
+        if caller.role == STRANGER and not is_right:
+            raise no_flow(flow_id)
+        order = await flow_access.seen(self._clients, flow_id, caller)
+        spec = order.definition.steps.get(step_key)
+        is_manual = spec is not None and spec.gate.reason == "manual"
+        if request.secret and not is_right:
+            raise FetchboxError(errors_pb2.REASON_FORBIDDEN, "this is no secret of that gate")
+        if caller.role in (TENANT, STRANGER) and not (is_right and is_manual):
+            raise FetchboxError(
+                errors_pb2.REASON_FORBIDDEN,
+                "a gate that waits for somebody's consent is opened with its secret, any other by an operator alone",
+            )
+
+
+def _opens_nothing() -> FetchboxError:
+    return FetchboxError(
+        errors_pb2.REASON_FORBIDDEN, "this webhook opens no gate of its channel and key: send the secret of one"
+    )

@@ -1,0 +1,80 @@
+"""What a webhook brings: its payload, and the secret or the signature that shows whose it is."""
+
+import hmac
+from hashlib import sha256
+
+import orjson
+from google.api.httpbody_pb2 import HttpBody
+
+from fetchbox.errors.v1 import errors_pb2
+from ingest_svc.request import Headers, refused
+from ingest_svc.strict_json import JsonError, read_value
+from kernel.errors import FetchboxError, Violation
+
+SECRET_HEADER = "x-fetchbox-secret"  # noqa: S105  # the name of a header
+"""The header that may carry the secret of a gate; a query is seen by more eyes."""
+_SIGNATURES = ("x-fetchbox-signature", "x-hub-signature-256")
+_SCHEME = "sha256="
+_JSON = ("application/json", "text/json")
+
+
+def secret_of(named: str, headers: Headers) -> str:
+    """The secret that a request names, or its header does; empty for none. `INVALID_PAYLOAD` where they differ."""
+    sent = headers.get(SECRET_HEADER)
+    if sent is not None and named and sent != named:
+        raise refused("secret", f"is another one than that of the header {SECRET_HEADER}", "header.differs")
+    return named or sent or ""
+
+
+def is_signed(body: bytes, secret: str, headers: Headers) -> bool:
+    """Whether a header has the HMAC-SHA256 of the raw body under the secret of the channel, `sha256=<hex>`.
+
+    GitHub signs like this (docs.github.com, Validating webhook deliveries).
+    """
+    wanted = hmac.new(secret.encode(), body, sha256).hexdigest()
+    return any(_equal(wanted, headers.get(name) or "") for name in _SIGNATURES)
+
+
+def _equal(wanted: str, sent: str) -> bool:
+    scheme, given = sent[: len(_SCHEME)].lower(), sent[len(_SCHEME) :].lower()
+    return hmac.compare_digest(f"{_SCHEME}{wanted}".encode(), (scheme + given).encode())
+
+
+def payload_of(body: HttpBody) -> bytes | None:
+    """The payload of a release: JSON as it is, other text as a JSON string, None for an empty body.
+
+    `INVALID_PAYLOAD` for JSON that is none, `UNSUPPORTED_MEDIA_TYPE` for what is no text in UTF-8.
+    """
+    if not body.data:
+        return None
+    media_type = body.content_type.partition(";")[0].strip().lower()
+    if media_type in _JSON or media_type.endswith("+json"):
+        require_json(body.data, "body")
+        data: bytes = body.data
+        return data
+    try:
+        return orjson.dumps(body.data.decode())
+    except UnicodeDecodeError as error:
+        raise FetchboxError(
+            errors_pb2.REASON_UNSUPPORTED_MEDIA_TYPE,
+            "the body is neither JSON nor text in UTF-8; send one of those, or where the data lies",
+            (Violation("body", "must be JSON, or text in UTF-8", "content_type"),),
+        ) from error
+
+
+def require_json(text: bytes, name: str) -> None:
+    """Raises `INVALID_PAYLOAD` for anything but a JSON value in which nothing is doubtful."""
+    try:
+        read_value(text, name)
+    except JsonError as fault:
+        raise refused(fault.path, fault.description, fault.rule) from fault
+
+
+def require_room(size: int, most: int, name: str) -> None:
+    """Raises `PAYLOAD_TOO_LARGE` for more than `most` bytes."""
+    if size > most:
+        raise FetchboxError(
+            errors_pb2.REASON_PAYLOAD_TOO_LARGE,
+            f"{name}: has {size} bytes, and at most {most} are allowed",
+            (Violation(name, f"must have at most {most} bytes", "bytes.max_len"),),
+        )

@@ -1,0 +1,57 @@
+"""What comes with a release and is too large for an event: it lies in the object store, and the event names its key."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from typing import Final
+
+from fetchbox.config.v1.config_pb2 import FlowEngine
+from kernel.clock import Clock
+from kernel.config import millis
+from kernel.flows.codec import iso
+from kernel.flows.deliveries import By, Hit
+from kernel.objects import ObjectStore
+
+_ENVELOPE: Final = 2048
+"""Bytes of an event beside the payload: names, ids, times, a token."""
+_SHARED: Final = "deliveries/"
+_LENGTH_OF_DATE: Final = len("2025-10-28")
+_PAGE: Final = 1000
+
+
+class Payloads:
+    """Makes hits of what was delivered."""
+
+    def __init__(self, objects: ObjectStore, config: FlowEngine, clock: Clock) -> None:
+        self._objects = objects
+        self._clock = clock
+        self._most = config.max_event_bytes - _ENVELOPE
+        self._kept_ms = millis(config.parked_ttl) + 2 * millis(config.retention)
+
+    async def hit(self, by: By, payload: bytes | None, flow_id: str = "", step_key: str = "") -> Hit:
+        """The hit of a payload, which is JSON. The same payload for the same gate gives the same hit.
+
+        `flow_id` and `step_key`: the gate, where it is known; its object lies with those of the run. `UNAVAILABLE`
+        where the object store does not answer.
+        """
+        if payload is None or len(payload) <= self._most:
+            return Hit(by, payload)
+        folder = f"flows/{flow_id}/{step_key}/" if flow_id else f"{_SHARED}{self._date()}/"
+        key = f"{folder}{sha256(payload).hexdigest()}.json"
+        await self._objects.put(self._objects.bucket, key, payload, content_type="application/json")
+        return Hit(by, payload_key=key)
+
+    async def tidy(self) -> int:
+        """Deletes payloads of no one run that came before `flow_engine.parked_ttl` and twice its `retention`; how many.
+
+        At most a thousand are looked at: come again.
+        """
+        first_kept = f"{_SHARED}{self._date(self._kept_ms)}/"
+        found = await self._objects.list(self._objects.bucket, _SHARED, limit=_PAGE)
+        stale = [stored.key for stored in found if stored.key < first_kept]
+        for key in stale:
+            await self._objects.delete(self._objects.bucket, key)
+        return len(stale)
+
+    def _date(self, ago_ms: int = 0) -> str:
+        return iso(self._clock.now_ms() - ago_ms)[:_LENGTH_OF_DATE]
