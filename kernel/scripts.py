@@ -169,6 +169,13 @@ FLOW_APPEND = Script(
     ("flow_id", "name", "fence", "signal", "end", "max_logs", "clears", "batch"),
     ("target", "kind", "subject", "meta", "data"),
 )
+FLOW_TRIM = Script("flow_trim", ("flow", "timeline", "logs"), ("max_len", "archived", "max"))
+FLOW_FORGET = Script(
+    "flow_forget",
+    ("flow", "timeline", "snapshot", "steps", "logs", "runs", "ended"),
+    ("flow_id", "ended_before_ms"),
+    ("entry",),
+)
 FLOW_CLAIM = Script("flow_claim", ("due",), ("max", "lease_ms"))
 FLOW_REST = Script("flow_rest", ("due",), (), ("flow_id", "lease", "next_ms"))
 FLOW_SECRET = Script("flow_secret", ("flow",), ("step_key", "secret", "max"))
