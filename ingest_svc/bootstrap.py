@@ -3,11 +3,13 @@
 import grpc
 
 from fetchbox.config.v1.config_pb2 import Config
+from fetchbox.flow.v1.flow_service_pb2 import DESCRIPTOR as FLOW_DESCRIPTOR
+from fetchbox.flow.v1.flow_service_pb2_grpc import add_FlowServiceServicer_to_server
 from fetchbox.ingest.v1.ingest_service_pb2 import DESCRIPTOR
 from fetchbox.ingest.v1.ingest_service_pb2_grpc import add_IngestServiceServicer_to_server
 from fetchbox.task.v1.task_service_pb2 import DESCRIPTOR as TASK_DESCRIPTOR
 from fetchbox.task.v1.task_service_pb2_grpc import add_TaskServiceServicer_to_server
-from ingest_svc import task_views
+from ingest_svc import flow_bootstrap, task_views
 from ingest_svc.offload import Offload
 from ingest_svc.once import Once
 from ingest_svc.publication import Publication, Reached
@@ -35,6 +37,7 @@ from kernel.service import Periodic, Service
 from kernel.watch import EventSource, Feed, JobWatches
 
 FULL_NAME = DESCRIPTOR.services_by_name["IngestService"].full_name
+FLOW_NAME = FLOW_DESCRIPTOR.services_by_name["FlowService"].full_name
 TASK_NAME = TASK_DESCRIPTOR.services_by_name["TaskService"].full_name
 
 
@@ -72,6 +75,7 @@ async def build(config: Config, resources: Resources, reached: Reached = _nothin
         offload=offload,
         running=running,
     )
+    flows = flow_bootstrap.build(config, resources, rate=rate, offload=offload, running=running, reached=reached)
     interval = seconds(config.ingest.sweep_interval)
     sweep = Sweep(config, ledger, objects, publication, clock)
     task_sweep = TaskSweep(queue, millis(config.ingest.submit_lease))
@@ -79,6 +83,7 @@ async def build(config: Config, resources: Resources, reached: Reached = _nothin
     def add(server: grpc.aio.Server) -> None:
         add_IngestServiceServicer_to_server(ingest, server)
         add_TaskServiceServicer_to_server(tasks, server)
+        add_FlowServiceServicer_to_server(flows.service, server)
 
     return Service(
         "ingest",
@@ -86,6 +91,7 @@ async def build(config: Config, resources: Resources, reached: Reached = _nothin
             offload,
             queue,
             events,
+            *flows.duties,
             running,
             Periodic("sweep", interval, sweep.run, clock),
             Periodic("task-sweep", interval, task_sweep.run, clock),
@@ -95,8 +101,9 @@ async def build(config: Config, resources: Resources, reached: Reached = _nothin
                 config.ingest.listen,
                 config,
                 add,
-                [FULL_NAME, TASK_NAME],
+                [FULL_NAME, TASK_NAME, FLOW_NAME],
                 roles=(OPERATOR, TENANT),
+                open_methods=[f"/{FLOW_NAME}/{method}" for method in ("ReceiveWebhook", "TriggerGate")],
                 # The services check requests themselves: answers name headers, and what is big leaves the event loop.
                 validate=False,
             ),

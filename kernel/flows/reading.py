@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from fetchbox.config.v1.config_pb2 import Config
 from fetchbox.flow.v1.event_pb2 import Event
 from fetchbox.flow.v1.flow_pb2 import Flow
 from kernel import keys
@@ -32,8 +31,7 @@ _ROUNDS: Final = 25
 class Reading:
     """The reading side of flows. Redis or the object store being away is `UNAVAILABLE`."""
 
-    def __init__(self, config: Config, clients: RedisClients, objects: ObjectStore) -> None:
-        self._bucket = config.object_store.bucket
+    def __init__(self, clients: RedisClients, objects: ObjectStore) -> None:
         self._clients = clients
         self._objects = objects
 
@@ -134,7 +132,7 @@ class Reading:
         ended = state_of([end])
         result = ended.result
         if ended.result_key:
-            result = await self._objects.get(self._bucket, ended.result_key)
+            result = await self._objects.get(self._objects.bucket, ended.result_key)
         if result is not None:
             flow.result = result
         if ended.error is not None:

@@ -18,7 +18,7 @@ from fetchbox.flow.v1.event_pb2 import Event
 from kernel.errors import FetchboxError, Violation, unavailable
 from kernel.flows import codec, kinds, order, secrets, templates, values
 from kernel.flows.checks import check
-from kernel.flows.definition import queue_of, with_defaults
+from kernel.flows.definition import order_of_steps, queue_of, with_defaults
 from kernel.flows.events import draft
 from kernel.flows.journal import Journal
 from kernel.flows.manager import EventManager
@@ -108,9 +108,8 @@ class Starter:
             )
         definition = with_defaults(self._config, start.flow)
         flow_id = _flow_id(start, definition)
-        told = {
-            key: secrets.new_secret(flow_id, key) for key, step in definition.steps.items() if _has_secret(step.gate)
-        }
+        guarded = [key for key in order_of_steps(definition) if _has_secret(definition.steps[key].gate)]
+        told = {key: secrets.new_secret(flow_id, key) for key in guarded}
         proposed = Order(
             run=Run(flow_id, start.flow),
             revision=0,

@@ -1,0 +1,63 @@
+"""The flow service of the ingest server, put together."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fetchbox.config.v1.config_pb2 import Config
+from ingest_svc.flow_events import FlowEvents
+from ingest_svc.flow_gates import FlowGates
+from ingest_svc.flow_service import FlowService
+from ingest_svc.offload import Offload
+from ingest_svc.publication import Reached
+from ingest_svc.running import Running
+from kernel.flows.bus import internal_bus
+from kernel.flows.deliveries import Deliveries
+from kernel.flows.gates import Gates
+from kernel.flows.manager import EventManager
+from kernel.flows.payloads import Payloads
+from kernel.flows.reading import Reading
+from kernel.flows.redis_journal import RedisJournal
+from kernel.flows.starting import Starter
+from kernel.flows.wiring import StoreWiring
+from kernel.ratelimit import RateLimit
+from kernel.resources import Resources
+from kernel.service import Duty
+
+
+@dataclass(frozen=True, slots=True)
+class Flows:
+    """The service and what runs behind it."""
+
+    service: FlowService
+    duties: Sequence[Duty]
+    """In the order of their start."""
+
+
+def build(
+    config: Config, resources: Resources, *, rate: RateLimit, offload: Offload, running: Running, reached: Reached
+) -> Flows:
+    """The flow service, not yet started. What it has in common with its neighbours is given."""
+    redis, objects, clock = resources.redis, resources.objects, resources.clock
+    bus, engine = internal_bus(), config.flow_engine
+    journal = RedisJournal(redis, config)
+    manager = EventManager(bus, engine.max_event_bytes)
+    deliveries, payloads = Deliveries(redis, engine), Payloads(objects, engine, clock)
+    service = FlowService(
+        config,
+        clients=redis,
+        starter=Starter(config, redis, journal, manager, rate, reached),
+        reading=Reading(redis, objects),
+        gates=FlowGates(
+            config,
+            clients=redis,
+            gates=Gates(journal, manager, deliveries),
+            deliveries=deliveries,
+            payloads=payloads,
+            rate=rate,
+            offload=offload,
+        ),
+        events=FlowEvents(config, clients=redis, manager=manager, deliveries=deliveries, payloads=payloads, rate=rate),
+        offload=offload,
+        running=running,
+    )
+    return Flows(service, [journal, StoreWiring(bus, journal, clock)])
