@@ -12,6 +12,7 @@ from fetchbox.flow.v1.event_pb2 import Event
 from kernel import keys
 from kernel.errors import Violation
 from kernel.flows import values
+from kernel.ids import is_key_safe
 from kernel.log.offsets import parse_id
 from kernel.log.store import Fields
 from kernel.validation import refusal
@@ -110,7 +111,7 @@ def _flow_id(meta: bytes) -> str:
         found = values.load(meta)["flowId"] if meta else ""
     except (KeyError, TypeError, ValueError):
         return ""
-    return found if isinstance(found, str) else ""
+    return found if isinstance(found, str) and is_key_safe(found) else ""
 
 
 def iso(ms: int) -> str:

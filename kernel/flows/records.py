@@ -35,7 +35,7 @@ class Records:
         self._max_bytes = max_bytes
 
     async def append(self, stream: str, event: Event) -> Event:
-        """Stores an event, which has neither id nor stream, and returns the record. INVALID_PAYLOAD where it may not."""
+        """Stores an event, which has neither id nor stream; returns the record. INVALID_PAYLOAD where it may not be."""
         check(event, self._max_bytes)
         held = fields(event)
         return event_of(stream, await self._store.append(stream, held), held)
