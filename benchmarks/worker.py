@@ -26,6 +26,8 @@ from kernel import ids
 from kernel.breakers import Breakers
 from kernel.clock import SystemClock
 from kernel.config import defaults
+from kernel.flows.bus import internal_bus
+from kernel.flows.manager import EventManager
 from kernel.handlers import HandlerRegistry, JobHandler, StoredObject, TaskContext
 from kernel.hostgate import MemoryHostGates
 from kernel.lanes.lanes import Lanes
@@ -40,8 +42,10 @@ from worker_svc.fetching import TaskRunner
 from worker_svc.files import FileRunner
 from worker_svc.retries import Retries
 from worker_svc.runner import Limits, Runner
+from worker_svc.steps import StepHandlers, StepLogs
 from worker_svc.task_runner import QueuedRunner
 from worker_svc.tasks import TaskHandlers
+from worker_svc.ways import Ways
 from worker_svc.work import Work
 
 _BLOCK_SECONDS = 0.5
@@ -81,14 +85,15 @@ def _runner(config: Config, clients: RedisClients, slots: int) -> Runner:
     tasks = TaskRunner(config, HandlerRegistry(config), fetcher, objects, clock, retries)
     lane = WorkerLane(clients, config, "bench", clock, random.Random(1), lambda _: False, retries)
     breakers = Breakers(clients, config.circuit_breaker, clock)
-    queued = QueuedRunner(config, TaskHandlers(config, {}), lane, clock, breakers)
+    steps, logs = StepHandlers(config), StepLogs(EventManager(internal_bus()))
+    queued = QueuedRunner(config, Ways(TaskHandlers(config, {}), steps), lane, clock, breakers, logs)
     work = Work(tasks, queued, FileRunner(config, objects))
     return Runner(
         Lanes(lane, ListLane(clients, config, "bench", clock), clock, _BLOCK_SECONDS),
         work,
         Limits(slots, _BLOCK_SECONDS),
         clock,
-        deadline=Deadlines(config),
+        deadline=Deadlines(config, steps),
         late=work.late,
         final_due=lambda: None,
         drained=asyncio.Event(),

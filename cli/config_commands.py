@@ -32,6 +32,7 @@ def check(context: typer.Context, file: File = None) -> None:
     from kernel.config import ConfigError  # noqa: PLC0415  # 0.3 s that most commands need not pay
     from kernel.handlers import HandlerRegistry  # noqa: PLC0415
     from worker_svc.fetch import environment_secrets  # noqa: PLC0415
+    from worker_svc.steps import StepHandlers  # noqa: PLC0415
     from worker_svc.tasks import TaskHandlers  # noqa: PLC0415
 
     options = settings(context)
@@ -40,6 +41,7 @@ def check(context: typer.Context, file: File = None) -> None:
     try:
         HandlerRegistry(config)
         handlers = TaskHandlers(config, environment_secrets(os.environ))
+        StepHandlers(config)
     except ConfigError as error:
         raise config_problem(error, str(path) if path is not None else "the environment") from error
     tasks = sorted({*handlers, *handlers.remote})

@@ -7,6 +7,7 @@ from fetchbox.errors.v1 import errors_pb2 as codes
 from kernel import keys
 from kernel.config import TASKS
 from kernel.errors import failure_name
+from kernel.ledger.record import STEP
 from kernel.lists.names import ListNames
 from kernel.telemetry import metrics
 
@@ -14,7 +15,7 @@ from kernel.telemetry import metrics
 def configure_labels(config: config_pb2.Config) -> None:
     """Job types and tasks; the priority lists, what stands around them, and the streams of work."""
     names = ListNames(config.worker)
-    metrics.configure([*config.job_types, *TASKS], [*names.all, keys.TASKS, keys.QUEUE])
+    metrics.configure([*config.job_types, *TASKS, STEP], [*names.all, keys.TASKS, keys.QUEUE])
     _begin_at_zero([*names.queues, keys.TASKS, keys.QUEUE])
 
 

@@ -10,6 +10,7 @@ from fetchbox.jobs.jobs_pb2 import JobStatus
 from kernel.config import TASKS
 from kernel.ids import is_key_safe
 from kernel.ledger import Ledger
+from kernel.ledger.record import STEP
 from kernel.log.offsets import SEQ_BITS, parse_id
 from kernel.log.topics import Received
 from kernel.telemetry import metrics
@@ -41,4 +42,5 @@ class Mirror:
 
 def _is_task(status: JobStatus) -> bool:
     """Whether it tells of a task of seed 004: ours always count revisions, and have no resources."""
-    return status.job_type in TASKS and status.revision > 0 and not status.resources_total and not status.manifest_key
+    ours = status.job_type in TASKS or status.job_type == STEP
+    return ours and status.revision > 0 and not status.resources_total and not status.manifest_key

@@ -16,6 +16,10 @@ from fetchbox.worker.v1 import worker_service_pb2 as pb
 from fetchbox.worker.v1 import worker_service_pb2_grpc as pb_grpc
 from kernel.breakers import BreakerGauges, Breakers
 from kernel.config import TASKS, seconds
+from kernel.flows.bus import internal_bus
+from kernel.flows.manager import EventManager
+from kernel.flows.redis_journal import RedisJournal
+from kernel.flows.wiring import StoreWiring
 from kernel.garbage import collect_seldom
 from kernel.grpc_server import GrpcServer
 from kernel.handlers import HandlerRegistry
@@ -49,10 +53,12 @@ from worker_svc.retries import Retries
 from worker_svc.returning import Returning
 from worker_svc.runner import Limits, Runner
 from worker_svc.service import WorkerService
+from worker_svc.steps import StepHandlers, StepLogs
 from worker_svc.task_runner import QueuedRunner
 from worker_svc.tasks import TaskHandlers
 from worker_svc.waiting import Waiting
 from worker_svc.watchdog import Watchdog
+from worker_svc.ways import Ways
 from worker_svc.work import Work
 
 
@@ -67,6 +73,9 @@ class _Base:
     retries: Retries
     breakers: Breakers
     tasks: TaskHandlers
+    steps: StepHandlers
+    events: EventManager
+    """Publishes the events of flows, which the wiring of this process stores."""
     drained: asyncio.Event
 
     @property
@@ -92,7 +101,9 @@ async def build(config: Config, resources: Resources) -> Service:
     fetcher = Fetcher(config, resources.objects, gates, clock, breakers=base.breakers, secrets=secrets)
     files = FileRunner(config, resources.objects)
     fetches = TaskRunner(config, handlers, fetcher, resources.objects, clock, base.retries)
-    work = Work(fetches, QueuedRunner(config, base.tasks, lane, clock, base.breakers), files)
+    logs = StepLogs(base.events)
+    queued = QueuedRunner(config, Ways(base.tasks, base.steps), lane, clock, base.breakers, logs)
+    work = Work(fetches, queued, files)
     finalizer = _finalizer(base, lane, handlers)
     runner = _runner(base, lanes, work, finalizer)
     lending, returning = _lending(base, lane, work, finalizer)
@@ -100,7 +111,9 @@ async def build(config: Config, resources: Resources) -> Service:
     metrics.TASKS_RUNNING.set_function(lambda: len(runner.running))
     metrics.LAST_POLL_AGE.set_function(lambda: lanes.last_poll_age)
     collect_seldom()
-    slots: list[Duty] = [base.breakers, Connections(fetcher), base.tasks, files, runner]
+    journal = RedisJournal(resources.redis, config)
+    flows: list[Duty] = [journal, StoreWiring(internal_bus(), journal, clock), logs]
+    slots: list[Duty] = [base.breakers, Connections(fetcher), base.tasks, base.steps, files, runner]
     upkeep: list[Duty] = [
         Watchdog(runner.running, base.deadlines, base.lease_seconds, clock),
         Periodic("cancel", POLL_SECONDS, CancelWatch(lane, runner, work.canceled), clock),
@@ -108,20 +121,23 @@ async def build(config: Config, resources: Resources) -> Service:
     ]
     tidy = Periodic("lending.tidy", SURPLUS_SECONDS, lending.tidy, clock)
     shared = [*list_duties(config, resources, clock), _breaker_gauges(base)]
-    return Service("worker", [*slots, *upkeep, finalizer, lending, tidy, *shared, _server(config, steering)])
+    return Service("worker", [*flows, *slots, *upkeep, finalizer, lending, tidy, *shared, _server(config, steering)])
 
 
 def _base(config: Config, resources: Resources, secrets: Mapping[str, str]) -> _Base:
     worker_id = uuid7()
     about_worker(worker_id)
+    steps = StepHandlers(config)
     return _Base(
         config,
         resources,
         worker_id,
-        Deadlines(config),
+        Deadlines(config, steps),
         Retries(config),
         Breakers(resources.redis, config.circuit_breaker, resources.clock),
         TaskHandlers(config, secrets),
+        steps,
+        EventManager(internal_bus(), config.flow_engine.max_event_bytes),
         asyncio.Event(),
     )
 
@@ -183,7 +199,8 @@ def _lending(base: _Base, lane: WorkerLane, work: Work, finalizer: Finalizer) ->
 
 
 def _breaker_gauges(base: _Base) -> Periodic:
-    gauges = BreakerGauges(base.breakers, ListNames(base.config.worker).queues, TASKS)
+    tasks = [*TASKS, *(step.circuit.removeprefix("task:") for step in base.steps)]
+    gauges = BreakerGauges(base.breakers, ListNames(base.config.worker).queues, tasks)
     pause = seconds(base.config.observability.queue_sample_interval)
     return Periodic("breakers.gauges", pause, gauges.run, base.resources.clock)
 

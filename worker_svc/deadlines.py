@@ -5,12 +5,15 @@ from __future__ import annotations
 from fetchbox.config.v1.config_pb2 import Config
 from kernel.config import TASKS, seconds, task
 from kernel.lanes.types import Claim
+from kernel.ledger.record import STEP
+from worker_svc.steps.registry import StepHandlers
 
 
 class Deadlines:
-    """Seconds for a claim: those of its task, where it has a deadline of its own, else the worker's."""
+    """Seconds for a claim: those of its task, or step, where it has a deadline of its own, else the worker's."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, steps: StepHandlers) -> None:
+        self._steps = steps
         self.default = seconds(config.worker.deadline)
         """That of the worker."""
         self._tasks = {
@@ -21,6 +24,8 @@ class Deadlines:
 
     def __call__(self, claim: Claim) -> float:
         """The deadline of an attempt at this claim."""
-        if not self._tasks or claim.queued is None:
+        if claim.queued is None:
             return self.default
+        if claim.job_type == STEP:
+            return self._steps.deadline(claim) or self.default
         return self._tasks.get(claim.job_type, self.default)

@@ -10,13 +10,15 @@ from typing import Any, Final
 
 from buf.validate import validate_pb2
 from fetchbox.errors.v1 import errors_pb2
-from fetchbox.jobs.jobs_pb2 import LOG_LEVEL_INFO, JobLog, QueuedTask
+from fetchbox.jobs.jobs_pb2 import JobLog, LogLevel, QueuedTask
 from fetchbox.worker.v1.worker_service_pb2 import TaskEvent
 from kernel.clock import Clock
 from kernel.errors import failure_name
+from kernel.flows.label import Label, read_label
 from kernel.handlers import TaskError
 from kernel.lanes.types import Claim
 from worker_svc.slot import Slot
+from worker_svc.steps.logs import LEVELS, StepLog, StepLogs
 from worker_svc.task_events import TEXT_LETTERS, Events, TooManyError
 from worker_svc.task_json import json_bytes
 from worker_svc.tasks.documents import well_formed
@@ -29,6 +31,7 @@ _OURS: Final = frozenset(_TYPE.not_in)
 """Kinds that FetchBox writes itself."""
 _LINES: Final = 200
 _LINE_LETTERS: Final = 4096
+_INFO: Final = "info"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,24 +44,55 @@ class Terms:
     """Ends the work of a slot whose attempt is over."""
     clock: Clock
     max_events: int
+    logs: StepLogs
 
 
 class Run:
     """One attempt. Costs next to nothing until something is told."""
 
-    __slots__ = ("_events", "_lines", "_slot", "_terms", "attempt", "failure", "job_id", "payload_json", "task")
+    __slots__ = (
+        "_events",
+        "_label",
+        "_lines",
+        "_slot",
+        "_terms",
+        "_timeline",
+        "attempt",
+        "failure",
+        "job_id",
+        "payload_json",
+        "task",
+    )
 
-    def __init__(self, slot: Slot, task: QueuedTask, terms: Terms) -> None:
+    def __init__(self, slot: Slot, task: QueuedTask, terms: Terms, payload: bytes) -> None:
+        """`payload` is what the handler is given, as JSON."""
         self.job_id = task.job_id
         self.task = task.task
         self.attempt = slot.claim.attempt
-        self.payload_json = task.payload
+        self.payload_json = payload
         self.failure: TaskError | None = None
         """What ends the attempt whatever its handler makes of it."""
         self._slot = slot
         self._terms = terms
         self._events: Events | None = None
         self._lines: list[JobLog] | None = None
+        self._label: Label | None = read_label(task.flow) if task.flow else None
+        self._timeline: StepLog | None = None
+
+    @property
+    def flow_id(self) -> str:
+        """The run of a flow that it works for; empty for none."""
+        return self._label.flow_id if self._label is not None else ""
+
+    @property
+    def step_key(self) -> str:
+        """The step of that flow."""
+        return self._label.step_key if self._label is not None else ""
+
+    @property
+    def step_attempt(self) -> int:
+        """Which attempt at that step it is, from 1; 0 for a job of no flow."""
+        return self._label.attempt if self._label is not None else 0
 
     async def token(self, text: str) -> None:
         """A piece of the result; a long one becomes several events. What is no Unicode in it becomes U+FFFD."""
@@ -81,7 +115,12 @@ class Run:
     async def log(self, message: str, **fields: Any) -> None:
         """A line for people."""
         await self._tell("log", {"message": message, **fields})
-        self._note(message, fields)
+        level, facts = _levelled(fields)
+        self._note(level, message, facts)
+        if self._label is not None:
+            if self._timeline is None:
+                self._timeline = self._terms.logs.of(self._label, self.job_id)
+            await self._timeline.tell(level, str(message), facts)
 
     async def event(self, kind: str, data: Mapping[str, Any]) -> None:
         """An event of one's own."""
@@ -99,6 +138,11 @@ class Run:
             self._events.finish()
         if self._lines is not None:
             self._slot.lines = tuple(self._lines)
+
+    async def flush(self) -> None:
+        """Waits until the timeline of its run has its lines, but not for long."""
+        if self._timeline is not None:
+            await self._timeline.flush()
 
     async def _tell(self, kind: str, data: Mapping[str, Any]) -> None:
         events = self._opened()
@@ -134,25 +178,33 @@ class Run:
         self.failure = TaskError(HANDLER_RESULT, f"the handler told more than {limit} events (tasks.max_events)")
         return self.failure
 
-    def _note(self, message: str, fields: Mapping[str, Any]) -> None:
+    def _note(self, level: str, message: str, fields: Mapping[str, Any]) -> None:
         """A line in the job's log, published when the attempt is settled; only so many."""
         if self._lines is None:
             self._lines = []
         if len(self._lines) == _LINES:
-            self._lines.append(self._line(f"more than {_LINES} lines: the others are events only", {}))
+            self._lines.append(self._line(_INFO, f"more than {_LINES} lines: the others are events only", {}))
         elif len(self._lines) < _LINES:
-            self._lines.append(self._line(message, fields))
+            self._lines.append(self._line(level, message, fields))
 
-    def _line(self, message: str, fields: Mapping[str, Any]) -> JobLog:
+    def _line(self, level: str, message: str, fields: Mapping[str, Any]) -> JobLog:
         task = self._slot.claim.queued
         return JobLog(
             job_id=self.job_id,
-            level=LOG_LEVEL_INFO,
+            level=LogLevel.Value(f"LOG_LEVEL_{level.upper()}"),
             message=_text(message),
             fields={_text(name): _text(value) for name, value in fields.items()},
             timestamp_ms=self._terms.clock.now_ms(),
             trace_id=task.trace_id if task is not None else "",
         )
+
+
+def _levelled(fields: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
+    """How serious a line is, and its other fields."""
+    level = fields.get("level")
+    if not (isinstance(level, str) and level in LEVELS):
+        return _INFO, fields
+    return level, {name: value for name, value in fields.items() if name != "level"}
 
 
 def _text(value: object) -> str:

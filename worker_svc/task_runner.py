@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable
 from typing import Any
 
 from fetchbox.config.v1.config_pb2 import Config
@@ -15,20 +14,19 @@ from kernel.breakers import Breakers, result_of
 from kernel.clock import Clock
 from kernel.config import seconds
 from kernel.errors import failure_name
-from kernel.handlers import TaskHandler
 from kernel.lanes.types import Claim, Failure, Outcome, Success
 from kernel.lanes.worker import WorkerLane
-from kernel.telemetry import metrics, tracing
+from kernel.telemetry import tracing
 from worker_svc.faults import failure_of
 from worker_svc.slot import Slot
+from worker_svc.steps import StepLogs
 from worker_svc.task_json import json_bytes, payload_object
 from worker_svc.task_run import HANDLER_RESULT, Run, Terms
 from worker_svc.task_threads import in_thread
-from worker_svc.tasks import TaskHandlers
+from worker_svc.ways import Given, Ways
 
 _CANCELED = failure_name(errors_pb2.FAILURE_CODE_SYSTEM_CANCELED)
 _DEADLINE = failure_name(errors_pb2.FAILURE_CODE_HANDLER_DEADLINE)
-_UNKNOWN = failure_name(errors_pb2.FAILURE_CODE_HANDLER_UNKNOWN)
 _CIRCUIT_OPEN = failure_name(errors_pb2.FAILURE_CODE_HANDLER_CIRCUIT_OPEN)
 
 
@@ -36,16 +34,14 @@ class QueuedRunner:
     """Does claims of tasks. Whatever a handler raises is an outcome, but for the cancellation of its slot."""
 
     def __init__(
-        self, config: Config, handlers: TaskHandlers, lane: WorkerLane, clock: Clock, breakers: Breakers
+        self, config: Config, ways: Ways, lane: WorkerLane, clock: Clock, breakers: Breakers, logs: StepLogs
     ) -> None:
-        self._handlers = handlers
+        self._ways = ways
         self._breakers = breakers
-        self._terms = Terms(lane.report, self._void, clock, config.tasks.max_events)
+        self._terms = Terms(lane.report, self._void, clock, config.tasks.max_events, logs)
         self._clock = clock
         self._max_result = config.tasks.max_result_bytes
         self._longest_wait = seconds(config.fetcher.max_retry_after)
-        self._seconds = {name: metrics.TASK_SECONDS.labels(name) for name in handlers}
-        self._plain = {name for name in handlers if not inspect.iscoroutinefunction(_run_of(handlers, name))}
 
     async def __call__(self, slot: Slot) -> Outcome:
         """One attempt."""
@@ -60,25 +56,25 @@ class QueuedRunner:
         return outcome
 
     async def _outcome(self, slot: Slot, task: QueuedTask) -> Outcome:
-        handler = self._handlers.get(task.task)
-        if handler is None:
-            return Failure(_UNKNOWN, f"the task {task.task!r} is not configured here")
+        given = self._ways.of(slot.claim, task)
+        if isinstance(given, Failure):
+            return given
         started = self._clock.monotonic()
         try:
-            return await self._unless_open(slot, task, handler)
+            return await self._unless_open(slot, task, given)
         finally:
-            self._seconds[task.task].observe(self._clock.monotonic() - started)
+            given.way.seconds.observe(self._clock.monotonic() - started)
 
-    async def _unless_open(self, slot: Slot, task: QueuedTask, handler: TaskHandler) -> Outcome:
+    async def _unless_open(self, slot: Slot, task: QueuedTask, given: Given) -> Outcome:
         """An attempt, while the task's circuit lets it through; otherwise a deferral, which costs none."""
-        name = f"task:{task.task}"
+        name = given.way.circuit
         admission = await self._breakers.admit(name)
         if not admission.allowed:
-            text = f"the task {task.task} fails too often: its circuit is open"
+            text = f"{name.partition(':')[2]} fails too often: its circuit is open"
             return Failure(_CIRCUIT_OPEN, text, retry_after=self._breakers.deferral(name), counts=False)
         result: bool | None = None
         try:
-            outcome = await self._attempt(slot, task, handler)
+            outcome = await self._attempt(slot, task, given)
             if not slot.interrupted:
                 result = result_of(outcome.code if isinstance(outcome, Failure) else "")
         finally:
@@ -100,14 +96,15 @@ class QueuedRunner:
         """A report has told that the attempt is over: canceled, or somebody else's. The settlement tells which."""
         slot.interrupt(self.canceled(slot.claim))
 
-    async def _attempt(self, slot: Slot, task: QueuedTask, handler: TaskHandler) -> Outcome:
-        run = Run(slot, task, self._terms)
+    async def _attempt(self, slot: Slot, task: QueuedTask, given: Given) -> Outcome:
+        way, of_step = given.way, given.payload
+        run = Run(slot, task, self._terms, task.payload if of_step is None else of_step.raw)
         try:
-            payload = payload_object(task.payload)
-            if task.task in self._plain:
-                result = await in_thread(handler.run, payload, run)
+            payload = payload_object(task.payload) if of_step is None else of_step.input
+            if way.is_plain:
+                result = await in_thread(way.handler.run, payload, run)
             else:
-                result = await handler.run(payload, run)
+                result = await way.handler.run(payload, run)
             outcome = self._returned(result)
         except (asyncio.CancelledError, GeneratorExit):
             raise
@@ -115,6 +112,7 @@ class QueuedRunner:
             outcome = failure_of(error, self._longest_wait)
         finally:
             run.finish()
+        await run.flush()
         return outcome if run.failure is None else failure_of(run.failure, self._longest_wait)
 
     def _returned(self, result: Any) -> Outcome:
@@ -130,8 +128,3 @@ class QueuedRunner:
             problem = f"the result has {len(encoded):,} bytes, and tasks.max_result_bytes allows {self._max_result:,}"
             return Failure(HANDLER_RESULT, problem)
         return Success(result=encoded)
-
-
-def _run_of(handlers: TaskHandlers, name: str) -> Callable[..., Any] | None:
-    handler = handlers.get(name)
-    return handler.run if handler is not None else None

@@ -25,6 +25,9 @@ class PlainRun:
         self.task = run.task
         self.attempt = run.attempt
         self.payload_json = run.payload_json
+        self.flow_id = run.flow_id
+        self.step_key = run.step_key
+        self.step_attempt = run.step_attempt
         self._run = run
         self._loop = loop
 

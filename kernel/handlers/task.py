@@ -12,7 +12,7 @@ class TaskSettings:
     """What the configuration says of one task (`fetchbox.config.v1.Task`), secrets resolved. Times are in seconds."""
 
     task: str
-    """`chat`, `plan`, `code`, `tool`, `rag` or `embed`."""
+    """`chat`, `plan`, `code`, `tool`, `rag` or `embed`; `step` for a step of a flow that names the handler."""
     endpoint: str = ""
     model: str = ""
     api_key: str = field(default="", repr=False)
@@ -31,9 +31,24 @@ class TaskRun(Protocol):
     job_id: str
     task: str
     attempt: int
-    """Attempts that were made before this one."""
+    """Attempts that were made before this one, by this job."""
     payload_json: bytes
     """The payload, byte for byte."""
+
+    @property
+    def flow_id(self) -> str:
+        """The run of the flow that the job is an attempt at a step of; empty for a job of no flow."""
+        ...
+
+    @property
+    def step_key(self) -> str:
+        """That step; empty for a job of no flow."""
+        ...
+
+    @property
+    def step_attempt(self) -> int:
+        """Which attempt at it the job is, from 1: a flow tries again with another job. 0 for a job of no flow."""
+        ...
 
     async def token(self, text: str) -> None:
         """A piece of the result, as it comes: the event `token` with `{"text": …}`."""
@@ -44,7 +59,11 @@ class TaskRun(Protocol):
         ...
 
     async def log(self, message: str, **fields: Any) -> None:
-        """A line for people: the event `log` with `{"message": …}`, and a line in the job's log."""
+        """A line for people: the event `log` with `{"message": …}`, and a line in the job's log.
+
+        A field `level` that is `trace`, `debug`, `info`, `warn` or `error` says how serious it is; else it is `info`.
+        In an attempt at a step of a flow it is also a `runner.log` in the timeline of the run, as soon as it is told.
+        """
         ...
 
     async def event(self, kind: str, data: Mapping[str, Any]) -> None:
@@ -59,6 +78,9 @@ class SyncTaskRun(Protocol):
     task: str
     attempt: int
     payload_json: bytes
+    flow_id: str
+    step_key: str
+    step_attempt: int
 
     def token(self, text: str) -> None:
         """As `TaskRun.token`."""
@@ -95,7 +117,8 @@ class TaskHandler:
         A plain function gets a thread of its own and a `SyncTaskRun`. It cannot be stopped: when its job is canceled
         or its deadline passes, it goes on until it tells something, which raises `CancelledError` then.
 
-        `payload` is the job's; one that is no JSON object is `{"_raw": text}` (seed 004, Payload parsing). Raise
-        `TaskError` to name the failure; anything else is a `HANDLER_ERROR`, and tried again.
+        `payload` is the job's; one that is no JSON object is `{"_raw": text}` (seed 004, Payload parsing). A handler
+        that a step of a flow names gets what the step's `with` comes to, whatever JSON that is. Raise `TaskError` to
+        name the failure; anything else is a `HANDLER_ERROR`, and tried again.
         """
         raise NotImplementedError

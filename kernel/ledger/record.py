@@ -31,7 +31,9 @@ _DEFAULT_RESULTS = "1"
 _LATEST = 2**63 - 1
 
 FETCH = "fetch"
-"""The `task` of the job of a manifest; every other one is a task of seed 004."""
+"""The `task` of the job of a manifest; every other one is a task of seed 004, or that of a step."""
+STEP = "step"
+"""The `task` of a job that is an attempt at a step of a flow with a handler of its own."""
 
 FIELDS = (
     b"job_id", b"job_type", b"tenant", b"task", b"status", b"created_ts", b"updated_ts", b"resource_total",

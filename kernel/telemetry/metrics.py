@@ -107,6 +107,9 @@ JOBS_ENDED = _counter("jobs_ended", "Ended jobs by final status.", "job_type", "
 FINALIZERS = _counter("finalizers", "Runs of finalize_job by outcome.", "outcome")
 PROXY_FAILURES = _counter("proxy_failures", "Requests that a proxy of a pool did not serve.", "pool")
 
+# Flows.
+FLOW_LOGS_LOST = _counter("flow_log_lines_lost", "Log lines of steps that could not be stored in their timelines.")
+
 # Streams.
 STREAM_LENGTH = _gauge("stream_length", "Entries of a topic, all partitions.", "topic")
 STREAM_BYTES = _gauge("stream_bytes", "Memory of a topic, all partitions, sampled.", "topic")

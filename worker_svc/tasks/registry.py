@@ -8,8 +8,8 @@ from typing import Final
 from fetchbox.config.v1.config_pb2 import Config, Task
 from kernel.config import TASKS, ConfigError, task
 from kernel.handlers import TaskHandler, describe, find_class, where_to_look
-from kernel.telemetry.logs import get_logger
 from worker_svc.tasks.callback import CallbackHandler
+from worker_svc.tasks.lifecycle import Lifecycle
 from worker_svc.tasks.openai import OpenAiHandler
 from worker_svc.tasks.settings import settings_of
 
@@ -20,13 +20,9 @@ REMOTE: Final = "remote"
 
 _SHIPPED: Final[Mapping[str, type[TaskHandler]]] = {"openai": OpenAiHandler, "http": CallbackHandler}
 
-log = get_logger("tasks")
 
-
-class TaskHandlers:
-    """Task -> handler, as a duty: each handler is started before the first task and closed after the last."""
-
-    name = "task_handlers"
+class TaskHandlers(Lifecycle):
+    """Task -> handler, as a duty."""
 
     def __init__(self, config: Config, secrets: Mapping[str, str]) -> None:
         """`secrets` are what `${secret:NAME}` may name. `ConfigError` names the key of a handler that cannot be had."""
@@ -36,32 +32,18 @@ class TaskHandlers:
         self._handlers = {
             name: _made(config, name, found, secrets) for name, found in configured.items() if name not in self.remote
         }
-        self._started: list[TaskHandler] = []
+        super().__init__("task_handlers", self._handlers.values())
 
     def get(self, name: str) -> TaskHandler | None:
         """The handler; None for a task that is not configured, or done elsewhere."""
         return self._handlers.get(name)
 
+    def items(self) -> Iterator[tuple[str, TaskHandler]]:
+        """Every task that is run here, with its handler."""
+        return iter(self._handlers.items())
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._handlers)
-
-    async def start(self) -> None:
-        """Starts every handler; what one raises ends the start of the service."""
-        for handler in self._handlers.values():
-            self._started.append(handler)
-            await handler.start()
-
-    async def drain(self, grace: float) -> None:
-        """Nothing to wait for: the slots wait for their tasks."""
-
-    async def stop(self) -> None:
-        """Closes what was started, last first; an error of one is logged. Safe to call twice."""
-        while self._started:
-            handler = self._started.pop()
-            try:
-                await handler.close()
-            except Exception as error:  # noqa: BLE001 - the others are closed all the same
-                log.warn("task_handler_not_closed", task=handler.settings.task, error=describe(error))
 
 
 def _made(config: Config, name: str, found: Task, secrets: Mapping[str, str]) -> TaskHandler:

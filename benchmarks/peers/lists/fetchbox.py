@@ -24,6 +24,7 @@ from worker_svc.deadlines import Deadlines
 from worker_svc.retries import Retries
 from worker_svc.runner import Limits, Runner
 from worker_svc.slot import Slot
+from worker_svc.steps import StepHandlers
 
 
 async def _nothing(slot: Slot) -> Outcome:  # noqa: ARG001 - that is what it does with it
@@ -46,7 +47,7 @@ async def main() -> None:
         _nothing,
         Limits(config.worker.count, block),
         clock,
-        deadline=Deadlines(config),
+        deadline=Deadlines(config, StepHandlers(config)),
         late=lambda claim, deadline: Failure("HANDLER_DEADLINE", f"{claim.job_id}: {deadline} s"),
         final_due=lambda: None,
         drained=asyncio.Event(),

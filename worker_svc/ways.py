@@ -1,0 +1,84 @@
+"""How tasks of each kind are run: which handler, under which circuit breaker, and with what."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass
+
+from prometheus_client import Histogram
+
+from fetchbox.errors.v1 import errors_pb2
+from fetchbox.jobs.jobs_pb2 import QueuedTask
+from kernel.errors import failure_name
+from kernel.handlers import TaskHandler
+from kernel.lanes.types import Claim, Failure
+from kernel.ledger.record import STEP
+from kernel.telemetry import metrics
+from worker_svc.steps import StepHandlers, StepPayload
+from worker_svc.tasks import TaskHandlers
+
+_UNKNOWN = failure_name(errors_pb2.FAILURE_CODE_HANDLER_UNKNOWN)
+_PAYLOAD = failure_name(errors_pb2.FAILURE_CODE_VALIDATION_PAYLOAD)
+_ELSEWHERE = 5.0
+"""Seconds after which a step that this worker does not have is offered again, to whichever worker comes first."""
+_OFFERS = 120
+"""How often a step is offered before it fails for want of a worker that has it: some ten minutes."""
+_DELIVERIES = (1 << 20) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How a task is run."""
+
+    handler: TaskHandler
+    circuit: str
+    """The name of its circuit breaker."""
+    seconds: Histogram
+    is_plain: bool
+    """Its `run` is a plain function, which gets a thread."""
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """A way, and what its handler is given."""
+
+    way: Way
+    payload: StepPayload | None = None
+    """That of a step; None for that of the job as it is."""
+
+
+class Ways:
+    """The ways of a worker: one for each task that it runs itself, and one for each step that names a handler."""
+
+    def __init__(self, tasks: TaskHandlers, steps: StepHandlers) -> None:
+        self._tasks = {name: _way(name, handler, f"task:{name}") for name, handler in tasks.items()}
+        self._steps = steps
+        self._of_steps = {step.circuit: _way(STEP, step.handler, step.circuit) for step in steps}
+
+    def of(self, claim: Claim, task: QueuedTask) -> Given | Failure:
+        """The way of a task, or what its attempt comes to without one."""
+        if task.task == STEP:
+            return self._of_step(claim, task)
+        way = self._tasks.get(task.task)
+        return Given(way) if way is not None else Failure(_UNKNOWN, f"the task {task.task!r} is not configured here")
+
+    def _of_step(self, claim: Claim, task: QueuedTask) -> Given | Failure:
+        """A handler is looked up in the configuration of this worker alone, never by what a payload says.
+
+        Workers are not all renewed at once, so one that does not have the step leaves it for another. That costs no
+        attempt; if nobody has it, it fails in the end.
+        """
+        payload = StepPayload.read(task.payload)
+        if payload is None:
+            return Failure(_PAYLOAD, "the payload is not that of a step: flow, step, handler, input")
+        step = self._steps.find(payload)
+        if step is not None:
+            return Given(self._of_steps[step.circuit], payload)
+        text = f"the step {payload.step} of the flow {payload.flow} has no handler {payload.handler!r} here"
+        if claim.token & _DELIVERIES < _OFFERS:
+            return Failure(_UNKNOWN, text, retry_after=_ELSEWHERE, counts=False)
+        return Failure(_UNKNOWN, f"{text}, and no other worker has taken it")
+
+
+def _way(label: str, handler: TaskHandler, circuit: str) -> Way:
+    return Way(handler, circuit, metrics.TASK_SECONDS.labels(label), not inspect.iscoroutinefunction(handler.run))
