@@ -72,8 +72,9 @@ def _step(state: FlowState, fact: Fact) -> StepState:
 
 
 def _of_index(after: FlowState, fact: Fact) -> Patch:
-    fields = {"id": after.flow_id, **views.identity(after)}
-    del fields["flowId"]
+    fields = {"id": after.flow_id, "flowName": after.flow_name}
+    if after.queue:
+        fields["queue"] = after.queue
     return patch(
         kinds.FLOW_RUN_INDEXED, fields, b'"createdAt":"%s","sourceId":"%s"' % (fact.at.encode(), fact.place.encode())
     )

@@ -14,6 +14,7 @@ import hypothesis.strategies as st
 from fetchbox.config.v1.config_pb2 import Flow
 from fetchbox.flow.v1.event_pb2 import Event
 from kernel import keys
+from kernel.flows import kinds
 from kernel.flows.codec import iso
 from kernel.flows.events import draft
 
@@ -279,6 +280,24 @@ def shuffled(draw: st.DrawFn) -> list[Event]:
     more = draw(st.lists(st.sampled_from(history.events), max_size=10))
     order = draw(st.permutations([*history.events, *more]))
     return numbered(order[draw(st.integers(0, 3)) :])
+
+
+_TEXTS = st.sampled_from(("a", "b", "", "running", "time", "webhook", "\ud800", *WORDS))
+_VALUES = st.one_of(_TEXTS, st.sampled_from((None, True, 0, 1, 2, -1, 1.5, 10**30, [], {}, [1, {"token": "a"}])))
+_DATA = ("stepKey", "flowName", "token", "reason", "by", "level", "until", "backoffMs", "result", "payload", "error")
+_META = ("flowId", "stepKey", "stepRunId", "attempt", "jobId", "queue", "tags", "flowName")
+_KINDS = st.sampled_from(sorted((*kinds.TIMELINE_KINDS, kinds.FLOW_STEP_PATCH, "order.paid")))
+
+
+@st.composite
+def anything(draw: st.DrawFn) -> list[Event]:
+    """Events that no check would let in, in any order."""
+    keyed = st.fixed_dictionaries({"stepKey": st.sampled_from(("a", "b"))})
+    data = st.one_of(keyed, st.dictionaries(st.sampled_from(_DATA), _VALUES))
+    meta = st.one_of(keyed, st.dictionaries(st.sampled_from(_META), _VALUES))
+    events = st.builds(draft, _KINDS, data, meta, st.sampled_from(("", "a queue <ts>")))
+    broken = st.sampled_from([Event(kind=kinds.FLOW_START, data=text) for text in (b"", b"[]", b"{", b'{"a":1,"a":2}')])
+    return numbered(draw(st.lists(st.one_of(events, events, events, broken), max_size=30)))
 
 
 def numbered(events: Sequence[Event]) -> list[Event]:
