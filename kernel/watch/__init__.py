@@ -4,6 +4,7 @@ Every service that has watchers gives them one `Feed` a kind of stream, which is
 `JobWatches` for the events of jobs.
 """
 
+from kernel.watch.beginning import tell_begun
 from kernel.watch.dropping import dropper
 from kernel.watch.feed import Feed, FellBehindError, News, Source, Subscription
 from kernel.watch.jobs import EventSource, JobWatches
@@ -21,4 +22,5 @@ __all__ = [
     "StreamSource",
     "Subscription",
     "dropper",
+    "tell_begun",
 ]

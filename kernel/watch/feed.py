@@ -30,9 +30,9 @@ CAPACITY = 1024
 STUCK_SECONDS = 60.0
 """How long a subscriber that fell behind may hang in a send before its call is cancelled. Longer than the gateway takes
 to close a client that takes nothing: so that client is just closed, and is not told of a failure."""
-_GATHER_SECONDS = 0.02
+GATHER_SECONDS = 0.02
 _GATHER_PER_CHANNEL = 20e-6
-"""What naming a channel in a read costs, in seconds: so long news may gather, which is no time for a few channels."""
+"""Seconds of news that gather for each channel of a read, since to name it costs: no time for a few channels."""
 _RETRY_SECONDS = 0.001
 _MIN_PAUSE = 0.02
 _MAX_PAUSE = 2.0
@@ -134,10 +134,11 @@ class Subscription(Generic[T]):
 
 
 class Feed(Loop, Generic[T]):
-    """The duty that reads for all subscribers."""
+    """The duty that reads for all subscribers. News gather for `gather` seconds at most, if there are many channels."""
 
-    def __init__(self, name: str, source: Source[T], clock: Clock) -> None:
+    def __init__(self, name: str, source: Source[T], clock: Clock, gather: float = GATHER_SECONDS) -> None:
         super().__init__(name)
+        self._gather = gather
         self._source = source
         self._clock = clock
         self._cursors: dict[str, str] = {}
@@ -156,9 +157,15 @@ class Feed(Loop, Generic[T]):
         self, channel: str, after: str, drop: Callable[[], None], accepts: Callable[[T], bool] = lambda _: True
     ) -> Subscription[T]:
         """A subscription to what follows `after`; the channel's other subscribers may be further on already."""
-        subscription = Subscription(self, channel, accepts, drop)
+        subscription = self.open(channel, drop, accepts)
         subscription.add(channel, after)
         return subscription
+
+    def open(
+        self, name: str, drop: Callable[[], None], accepts: Callable[[T], bool] = lambda _: True
+    ) -> Subscription[T]:
+        """A subscription to no channel yet; `name` is for the log."""
+        return Subscription(self, name, accepts, drop)
 
     def add(self, channel: str, after: str, subscription: Subscription[T]) -> None:
         """Hands a channel to a subscription, as `subscribe` does."""
@@ -219,7 +226,7 @@ class Feed(Loop, Generic[T]):
     def _pause(self, failures: int) -> float:
         if failures:
             return min(_MIN_PAUSE * float(2 ** min(failures, 10)), _MAX_PAUSE)
-        return min(len(self._cursors) * _GATHER_PER_CHANNEL, _GATHER_SECONDS)
+        return min(len(self._cursors) * _GATHER_PER_CHANNEL, self._gather)
 
     def _deliver(self, news: Mapping[str, News[T]]) -> None:
         for channel, (cursor, items) in news.items():

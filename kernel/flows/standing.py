@@ -1,0 +1,37 @@
+"""How runs stand: what a tail must know of each, and no more."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from kernel import keys
+from kernel.redis import RedisClients
+
+_FIELDS: Final = ("name", "tenant", "ended")
+_PAGE: Final = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """One run."""
+
+    flow_name: str
+    tenant: str
+    has_ended: bool
+    """Then all its streams are complete."""
+
+
+async def standings(clients: RedisClients, flow_ids: Sequence[str]) -> list[Standing | None]:
+    """How these runs stand; None where there is none (any more). Raises `UNAVAILABLE`."""
+    found: list[Standing | None] = []
+    for start in range(0, len(flow_ids), _PAGE):
+        pipe = clients.commands.pipeline(transaction=False)
+        for flow_id in flow_ids[start : start + _PAGE]:
+            pipe.execute_command("HMGET", keys.flow(flow_id), *_FIELDS)
+        found += [
+            None if name is None else Standing(name.decode(), (tenant or b"").decode(), ended is not None)
+            for name, tenant, ended in await pipe.execute()
+        ]
+    return found
