@@ -143,7 +143,7 @@ class Deliveries:
         """Opens every gate that waits for it; where there is none, it is kept if `parks`. None: it opens nothing.
 
         Of what opens `ANY` or `NONE` the last `flow_engine.max_parked` are kept for a channel and key; with a secret
-        the first one is, and a secret keeps ten at most.
+        the first one is, for ten channels and keys at most.
         """
         digest, delivery, call = correlation.digest(), hit.encode(), os.urandom(12).hex()
         released, turn, more = 0, 0, True

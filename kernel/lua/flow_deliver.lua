@@ -59,17 +59,19 @@ elseif more == 0 and refused == 0 and ARGV[6] == '1' then
   local shared = opens == 'any' or opens == 'none'
   local stream = KEYS[4] .. (shared and D .. ':' .. opens or opens)
   redis.call('XTRIM', stream, 'MINID', string.format('%d', math.max(0, now - ARGV[8])))
-  local there = false
+  -- Of many senders the last deliveries are kept. With a secret the first one for a channel and key is, and no more
+  -- than ten are: whoever has it does not know the key.
+  local there, full = false, false
   if not shared then
-    for _, entry in ipairs(redis.call('XRANGE', stream, '-', '+', 'COUNT', 10)) do
-      there = there or entry[2][2] == D
-    end
+    local held = redis.call('XRANGE', stream, '-', '+', 'COUNT', 10)
+    for _, entry in ipairs(held) do there = there or entry[2][2] == D end
+    full = not there and #held == 10
   end
-  if not there then
-    redis.call('XADD', stream, 'MAXLEN', shared and ARGV[7] or 10, '*', 'digest', D, 'delivery', ARGV[2])
+  if not there and not full then
+    redis.call('XADD', stream, 'MAXLEN', ARGV[7], '*', 'digest', D, 'delivery', ARGV[2])
+    redis.call('PEXPIRE', stream, ARGV[8])
   end
-  redis.call('PEXPIRE', stream, ARGV[8])
-  parked = 1
+  if full then refused = 1 else parked = 1 end
 elseif more == 0 then
   refused = 1
 end

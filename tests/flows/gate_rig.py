@@ -1,0 +1,176 @@
+"""Gates of real runs in a real Redis: what comes from outside, and an engine that is looked through step by step."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager
+from itertools import count
+from typing import Final
+
+from google.protobuf.json_format import ParseDict
+
+from fetchbox.config.v1.config_pb2 import Config, Flow
+from fetchbox.flow.v1.event_pb2 import VIEW_TIMELINE, Event
+from kernel.config import defaults
+from kernel.flows import order, secrets
+from kernel.flows.bus import InternalBus
+from kernel.flows.decide import decide
+from kernel.flows.decision import Chance, Settings
+from kernel.flows.definition import with_defaults
+from kernel.flows.deliveries import ANY, NONE, By, Correlation, Delivered, Deliveries, Hit, Opens
+from kernel.flows.gates import Gates
+from kernel.flows.manager import EventManager
+from kernel.flows.order import Order
+from kernel.flows.redis_journal import RedisJournal
+from kernel.flows.starting import begin
+from kernel.flows.state import state_of
+from kernel.flows.types import ConflictError, Context, FlowState, Run, RunGoneError
+from kernel.flows.wiring import StoreWiring
+from kernel.log.offsets import START
+from kernel.redis import RedisClients
+
+DAY_MS: Final = 24 * 3600 * 1000
+_names = (f"flow-{number}" for number in count())
+
+
+class GateRig:
+    """One Redis with everything that touches gates."""
+
+    def __init__(self, config: Config, clients: RedisClients, journal: RedisJournal, manager: EventManager) -> None:
+        self.config = config
+        self.clients = clients
+        self.journal = journal
+        self.manager = manager
+        self.deliveries = Deliveries(clients, config.flow_engine)
+        self.gates = Gates(journal, manager, self.deliveries)
+        self._numbers: Iterator[int] = count(1)
+
+    @classmethod
+    @asynccontextmanager
+    async def at(cls, address: str, config: Config | None = None) -> AsyncIterator[GateRig]:
+        config = config or defaults()
+        config.redis.addr = address
+        clients = await RedisClients.open(config.redis)
+        journal, bus = RedisJournal(clients, config), InternalBus()
+        wiring = StoreWiring(bus, journal)
+        await wiring.start()
+        try:
+            yield cls(config, clients, journal, EventManager(bus, config.flow_engine.max_event_bytes))
+        finally:
+            await wiring.stop()
+            await journal.close()
+            await clients.close()
+
+    def define(self, **steps: Mapping[str, object]) -> Flow:
+        """A flow of these steps, as a run keeps it."""
+        self.config.flows["gated"].CopyFrom(ParseDict({"steps": steps}, Flow()))
+        return with_defaults(self.config, "gated")
+
+    async def start(self, definition: Flow, flow_id: str = "", tenant: str = "") -> dict[str, str]:
+        """Starts a run of a flow; by step key, the secrets that open its gates."""
+        flow_id = flow_id or next(_names)
+        told = {
+            key: secrets.new_secret(flow_id, key) for key, step in definition.steps.items() if step.HasField("gate")
+        }
+        opened = Order(
+            run=Run(flow_id, "gated"),
+            revision=0,
+            definition=definition,
+            tenant=tenant,
+            digest="d",
+            secrets={key: frozenset({secrets.digest(secret)}) for key, secret in told.items()},
+        )
+        await self.journal.open(opened.run, opened.digest, opened.fields())
+        await begin(self.manager, opened)
+        return told
+
+    async def look(self, flow_id: str, *, late: bool = False, dies: str = "") -> bool:
+        """What an engine does in one look; whether there is more to do at once. It conflicts as an engine does.
+
+        `late`: every deadline is over. `dies`: behind `published`, `registered`.
+        """
+        seen = await self.seen(flow_id)
+        now = await self.clients.now_ms() + (100 * DAY_MS if late else 0)
+        chance = Chance(lambda: f"run-{next(self._numbers)}", lambda: f"token-{next(self._numbers)}", lambda: 0.5)
+        made = decide(*seen, {}, now, Settings(1000, self.config.flow_engine.max_event_bytes), chance, {})
+        found, state = seen
+        revision = found.revision
+        if made.events:
+            context = Context(found.run, state, revision, wakes=True, clears=made.clears)
+            try:
+                revision = (await self.manager.publish_all(made.events, context)).revision
+            except (ConflictError, RunGoneError):
+                return True
+        if dies == "published":
+            return True
+        for key in made.waits:
+            gate = made.course.step(key).gate
+            assert gate is not None
+            verdict = await self.deliveries.wait(
+                flow_id,
+                key,
+                _correlation(found.tenant, gate.reason, gate.channel, gate.key),
+                revision,
+                needs_secret=gate.reason == "webhook" and not found.definition.steps[key].gate.open,
+            )
+            if verdict != "waits":
+                return True
+        if dies == "registered":
+            return True
+        for key in made.unwaits:
+            gate = made.course.step(key).gate
+            assert gate is not None
+            correlation = _correlation(found.tenant, gate.reason, gate.channel, gate.key)
+            await self.deliveries.forget(flow_id, key, correlation)
+        return bool(made.events)
+
+    async def settle(self, flow_id: str, *, late: bool = False) -> FlowState:
+        """Looks until there is nothing more to do at once."""
+        for _ in range(50):
+            if not await self.look(flow_id, late=late):
+                return (await self.seen(flow_id))[1]
+        raise AssertionError("an engine that finds something to do again and again")
+
+    async def seen(self, flow_id: str) -> tuple[Order, FlowState]:
+        order_, events = (await self.journal.load({flow_id: START}))[flow_id]
+        return order_, state_of(events)
+
+    async def order(self, flow_id: str) -> Order:
+        found = await order.read(self.clients, flow_id)
+        assert found is not None
+        return found
+
+    async def timeline(self, flow_id: str) -> list[Event]:
+        return await self.journal.read(Run(flow_id, "gated"), VIEW_TIMELINE, START, 1000)
+
+    async def event(self, channel: str, key: str, payload: bytes | None = None, tenant: str = "") -> Delivered:
+        found = await self.deliveries.deliver(
+            _correlation(tenant, "event", channel, key), Hit("event", payload), Opens(ANY)
+        )
+        assert found is not None
+        return found
+
+    async def webhook(
+        self, channel: str, key: str, payload: bytes | None = None, secret: str = "", *, parks: bool = True
+    ) -> Delivered | None:
+        """With the secret of a gate, or without any; None: it opens nothing."""
+        gate = secrets.gate_of(secret)
+        opens = Opens(secrets.digest(secret), *gate) if gate else Opens(NONE)
+        return await self.deliveries.deliver(
+            _correlation("", "webhook", channel, key), Hit("webhook", payload), opens, parks=parks
+        )
+
+    async def keys(self, pattern: str) -> list[str]:
+        return sorted(key.decode() for key in await self.clients.commands.keys(pattern))
+
+
+def gate(reason: str, **more: object) -> dict[str, object]:
+    """The gate of a step."""
+    if reason == "time":
+        return {"gate": {"reason": reason, "delay": "3600s", **more}}
+    return {"gate": {"reason": reason, **({"channel": "paid", "key": "7"} if reason != "manual" else {}), **more}}
+
+
+def _correlation(tenant: str, reason: str, channel: str, key: str) -> Correlation:
+    by: dict[str, By] = {"webhook": "webhook", "event": "event", "manual": "manual", "time": "manual"}
+    return Correlation(tenant, by[reason], channel, key)
