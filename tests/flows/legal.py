@@ -212,7 +212,7 @@ class _Checker:
         for key, step in self.steps.items():
             self.expect(not step.running, f"an attempt of {key} still runs")
             self.expect(step.gate != "waiting", f"the gate of {key} still waits")
-            self.expect(step.planned is None or bool(step.outcome), f"{key} is scheduled, and not over")
+            self.expect(not step.scheduled or bool(step.outcome), f"{key} was scheduled, and is not over")
         outcomes = {key: step.outcome for key, step in self.steps.items()}
         if kind == "flow.complete":
             wanted = self.definition.steps if self.definition is not None else self.steps
