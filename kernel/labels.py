@@ -15,7 +15,7 @@ from kernel.telemetry import metrics
 def configure_labels(config: config_pb2.Config) -> None:
     """Job types and tasks; the priority lists, what stands around them, and the streams of work."""
     names = ListNames(config.worker)
-    metrics.configure([*config.job_types, *TASKS, STEP], [*names.all, keys.TASKS, keys.QUEUE])
+    metrics.configure([*config.job_types, *TASKS, STEP], [*names.all, keys.TASKS, keys.QUEUE], config.flows)
     _begin_at_zero([*names.queues, keys.TASKS, keys.QUEUE])
 
 

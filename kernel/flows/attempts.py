@@ -47,21 +47,28 @@ def schedule(made: Decision, step: Step) -> None:
 def attempt(made: Decision, step: Step, jobs: Mapping[str, JobFacts]) -> Problem | None:
     """Goes on with the present attempt; why the step failed."""
     state = made.course.step(step.key)
+    job = jobs.get(state.run_id)
     if not _runs(state) and made.course.now_ms < (due_ms := _due_ms(made.course, state)):
         made.next(due_ms)
-        return None
-    job = jobs.get(state.run_id)
-    if job is None:  # it is due since the jobs were looked at
+    elif job is None:  # it is due since the jobs were looked at
         made.look_again()
-        return None
+    elif job.status == "later":
+        made.next(job.created_ms)
+    elif job.status == "" and not _runs(state):
+        made.sends.append(Send(step.key, state.run_id, state.number))
+        made.next(made.course.now_ms + made.settings.check_ms)
+    else:
+        return _follow(made, step, job)
+    return None
+
+
+def _follow(made: Decision, step: Step, job: JobFacts) -> Problem | None:
+    """Goes where the job has gone."""
+    state = made.course.step(step.key)
     if job.status == "refused":
         return Problem(job.code, job.message)
     if job.status == "":
-        if _runs(state):
-            return _failed(made, step, _LOST)
-        made.sends.append(Send(step.key, state.run_id, state.number))
-        made.next(made.course.now_ms + made.settings.check_ms)
-        return None
+        return _failed(made, step, _LOST)
     # The job of a manifest has another id than the attempt; this is how the timeline learns of it.
     if not _runs(state) and (job.status != "queued" or step.spec.job_type):
         made.course.tell_step(kinds.STEP_ATTEMPT_STARTED, step.key, jobId=job.job_id)

@@ -54,7 +54,7 @@ class Course:
         self.add(draft(kind, _object(members), self._meta(), self.state.queue))
 
     def tell_step(self, kind: str, key: str, members: Mapping[str, bytes | None] | None = None, **more: Any) -> None:
-        """An event of a step, about its present attempt where it has one. `more` are keys of its meta."""
+        """An event of a step, about its present attempt where it has one. `more`: keys of its meta; None drops one."""
         step = self.step(key)
         meta = self._meta()
         meta["stepKey"] = key
@@ -65,6 +65,7 @@ class Course:
         if step.queue:
             meta["queue"] = step.queue
         meta |= more
+        meta = {name: value for name, value in meta.items() if value is not None}
         data = _object({"stepKey": orjson.dumps(key), **(members or {})})
         self.add(draft(kind, data, meta, meta.get("queue", "")))
 

@@ -12,11 +12,14 @@ from collections.abc import Mapping
 from typing import Final
 
 from fetchbox.config.v1.config_pb2 import Flow
+from fetchbox.errors.v1 import errors_pb2 as codes
+from kernel.errors import failure_name
 from kernel.flows import kinds
 from kernel.flows.attempts import attempt, schedule
 from kernel.flows.course import Course, Problem
 from kernel.flows.decision import Cancel, Chance, Decision, Settings, Step
 from kernel.flows.definition import order_of_steps
+from kernel.flows.deliveries import settled
 from kernel.flows.ending import end, ending
 from kernel.flows.gating import complete_wait, place, settle
 from kernel.flows.job_facts import JobFacts
@@ -28,6 +31,7 @@ from kernel.flows.types import FlowState
 
 __all__ = ["Cancel", "Chance", "Decision", "Problem", "decide", "ending"]
 
+_BROKEN: Final = failure_name(codes.FAILURE_CODE_SYSTEM_INTERNAL)
 MOST_EVENTS: Final = 100
 """Events after which a decision looks at no further step: the rest follows at once, in an append of its own."""
 
@@ -57,18 +61,25 @@ def decide(
         _go_on(made, order.definition, jobs)
     except UnloadedError as missing:
         return Decision(Course(state, now_ms), known, settings, chance, loads=missing.keys)
+    if made.ends and course.state.status != "completed":
+        _drop_plans(made)
     return made
 
 
 def _go_on(made: Decision, flow: Flow, jobs: Mapping[str, JobFacts]) -> None:
-    for key in order_of_steps(flow):
+    try:
+        keys = order_of_steps(flow)
+    except ValueError as error:
+        end(made.course, "failed", problem=Problem(_BROKEN, f"the definition of the run cannot be followed: {error}"))
+        return
+    if not keys:
+        end(made.course, "failed", problem=Problem(_BROKEN, "the run has no definition"))
+        return
+    for key in keys:
         if len(made.events) >= MOST_EVENTS:
             made.look_again()
             return
-        if over(made.course.step(key)):
-            if made.course.step(key).status == "failed":  # a run ends with it, in the same append
-                end(made.course, "failed", step_key=key)
-                return
+        if made.course.step(key).status == "completed":
             continue
         step = Step(key, flow.steps[key])
         if _is_free(made.course, step):
@@ -86,6 +97,8 @@ def _is_free(course: Course, step: Step) -> bool:
 
 def _advance(made: Decision, step: Step, jobs: Mapping[str, JobFacts]) -> Problem | None:
     """Moves one step on as far as it goes; why it failed."""
+    if over(made.course.step(step.key)):  # whoever recorded that did not end the run with it
+        return Problem(_BROKEN, "the step failed")
     if made.course.step(step.key).run_id:
         return attempt(made, step, jobs)
     if step.spec.HasField("gate"):
@@ -113,6 +126,14 @@ def _complete(made: Decision, flow: Flow) -> None:
             return
         members = made.kept("result", rendered, "output")
     made.course.tell(kinds.FLOW_COMPLETE, members)
+
+
+def _drop_plans(made: Decision) -> None:
+    """The run ends with this decision: nothing else of it is to be done, and what still runs is to be stopped next."""
+    made.sends, made.waits, made.cancels = [], [], []
+    order = made.known.order
+    made.clears = [field for key in {**order.hits, **order.waits} for field in settled(key)]
+    made.next_ms = made.course.now_ms
 
 
 def _leave(made: Decision, jobs: Mapping[str, JobFacts]) -> None:

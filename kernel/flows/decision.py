@@ -11,6 +11,7 @@ from fetchbox.flow.v1.event_pb2 import Event
 from kernel import keys
 from kernel.flows.course import Course, text
 from kernel.flows.knowledge import Knowledge
+from kernel.flows.state import ended
 
 _ENVELOPE: Final = 512
 """Bytes of an event beside its result and the names in it, rounded up."""
@@ -106,6 +107,11 @@ class Decision:
     def events(self) -> list[Event]:
         """What is to be published."""
         return self.course.events
+
+    @property
+    def ends(self) -> bool:
+        """Whether the run ends with these events."""
+        return bool(self.events) and ended(self.course.state)
 
     def next(self, ms: int) -> None:
         """Looks again then at the latest."""

@@ -25,8 +25,8 @@ def ending(
 ) -> list[Event]:
     """The events that end a run which has begun and not ended, the last of them `flow.failed` or `flow.cancelled`.
 
-    `step_key` is the step that failed, with `problem`: its own open gate is cancelled, and it fails with that. Other open
-    gates are cancelled, and other steps with an open attempt fail with SYSTEM_CANCELED. `reason`: what whoever
+    `step_key` is the step that failed, with `problem`: its own open gate is cancelled, and it fails with that. Other
+    open gates are cancelled, and other steps with an open attempt fail with SYSTEM_CANCELED. `reason`: what whoever
     cancelled the run said. Jobs that still run are stopped by the engine, which is to be woken by the append.
     """
     course = Course(state)

@@ -1,4 +1,4 @@
-"""What an engine does about the gate of a step: it places it, and settles it. Each function gives the step's failure."""
+"""What an engine does about the gate of a step: it places it and settles it. What they give is why that failed."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
-JobStatus: TypeAlias = Literal["", "queued", "running", "done", "partial", "error", "canceled", "refused"]
+JobStatus: TypeAlias = Literal["", "queued", "running", "done", "partial", "error", "canceled", "refused", "later"]
 
 ENDED: Final = frozenset({"done", "partial", "error", "canceled"})
 """The words of a job that has ended."""
@@ -16,10 +16,11 @@ class JobFacts:
     """One job."""
 
     status: JobStatus
-    """As the ledger has it; empty: there is no record (yet, or any more); `refused`: it cannot be made."""
+    """As the ledger has it; empty: there is no record (yet, or any more). It cannot be made: `refused`, or not now:
+    `later`."""
     job_id: str = ""
     created_ms: int = 0
-    """When it was made, by the clock of Redis: its deadline counts from here."""
+    """When it was made, by the clock of Redis: its deadline counts from here. `later`: when it may be."""
     result: bytes | None = None
     """JSON."""
     code: str = ""

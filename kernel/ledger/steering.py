@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import orjson
 
 from fetchbox.jobs.jobs_pb2 import QueuedTask
@@ -10,12 +12,16 @@ from kernel.errors import no_job
 from kernel.ledger.base import Base, all_keys, job_keys, record_keys, task_keys
 from kernel.ledger.record import FETCH, error_json
 
+_CANCELED: Final = ("SYSTEM_CANCELED", "the job was canceled")
+
 
 class Steering(Base):
     """The operator's transitions."""
 
-    async def cancel(self, job_id: str, by: str) -> tuple[bool, str]:
+    async def cancel(self, job_id: str, by: str, error: tuple[str, str] = _CANCELED) -> tuple[bool, str]:
         """Cancels: whether this call changed anything, and the status that stands. `by`: who, for the event.
+
+        `error`: code and message, why, for the record.
 
         A worker's finalizer then writes down what became of each resource of a manifest. The record of a task is kept
         for its `ttl_s` from now on.
@@ -23,7 +29,7 @@ class Steering(Base):
         changed, status, at, task = await self._clients.call(
             scripts.CANCEL,
             task_keys(job_id),
-            [by, error_json("SYSTEM_CANCELED", "the job was canceled"), self._config.tasks.job_ttl_s],
+            [by, error_json(*error), self._config.tasks.job_ttl_s],
         )
         if status == b"gone":
             raise no_job(job_id)

@@ -108,6 +108,14 @@ FINALIZERS = _counter("finalizers", "Runs of finalize_job by outcome.", "outcome
 PROXY_FAILURES = _counter("proxy_failures", "Requests that a proxy of a pool did not serve.", "pool")
 
 # Flows.
+FLOWS_STARTED = _counter("flows_started", "Runs whose first event was stored.", "flow")
+FLOWS_ENDED = _counter("flows_ended", "Runs that an engine ended, by how.", "flow", "status")
+FLOW_STEPS = _counter("flow_steps", "Steps that were completed, failed, or are tried again.", "flow", "outcome")
+FLOW_TRANSITIONS = _counter("flow_transitions", "Events that engines have added to timelines.")
+FLOW_ADVANCE_SECONDS = _histogram("flow_advance_seconds", "One turn of an engine, over all runs that it took.")
+FLOW_FAULTS = _counter("flow_faults", "Looks at runs that came to an error which trying again will hardly cure.")
+FLOWS_DUE = _gauge("flows_due", "Runs that are to be looked at now and that no engine has taken.")
+FLOW_DUE_LAG = _gauge("flow_due_lag_seconds", "How long the run has been due that has waited longest for an engine.")
 FLOW_LOGS_LOST = _counter("flow_log_lines_lost", "Log lines of steps that could not be stored in their timelines.")
 
 # Streams.
@@ -162,14 +170,19 @@ _HTTP_CODE: Final = re.compile(r"(?:DOWNLOAD|HANDLER)_HTTP_[1-5][0-9]{2}")
 _CODES: Final = frozenset(name.removeprefix("FAILURE_CODE_") for name in FailureCode.keys())  # noqa: SIM118  # an enum wrapper
 _FAMILIES: Final = frozenset(code.partition("_")[0].lower() for code in _CODES)
 _job_types: frozenset[str] = frozenset({"default"})
+_flows: frozenset[str] = frozenset()
 _STREAMS: Final = frozenset({keys.TASKS, keys.QUEUE})
 _queues: frozenset[str] = _STREAMS
 
 
-def configure(job_types: Iterable[str], queues: Iterable[str] | None = None) -> None:
-    """Names the job types and lists that may be label values; all others count as `other`. None leaves the lists."""
-    global _job_types, _queues  # noqa: PLW0603  # the registry is one a process, and so is this
+def configure(job_types: Iterable[str], queues: Iterable[str] | None = None, flows: Iterable[str] = ()) -> None:
+    """Names the job types, lists and flows that may be label values; all others count as `other`.
+
+    None leaves the lists as they are.
+    """
+    global _job_types, _queues, _flows  # noqa: PLW0603  # the registry is one a process, and so is this
     _job_types = frozenset(job_types) | {"default"}
+    _flows = frozenset(flows)
     if queues is not None:
         _queues = frozenset(queues) | _STREAMS
 
@@ -188,6 +201,11 @@ def reason(code: str) -> str:
 def job_type(name: str) -> str:
     """The label value of a job type."""
     return name if name in _job_types else OTHER
+
+
+def flow(name: str) -> str:
+    """The label value of a flow."""
+    return name if name in _flows else OTHER
 
 
 def code(name: str) -> str:

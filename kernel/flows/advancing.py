@@ -1,0 +1,145 @@
+"""The middle of a look, for many runs at once: they are read, decided of, and what was decided is published.
+
+Each of it is one round trip for all. Whatever concerns one run alone, as an order that cannot be read, or an exception
+while it is decided of, puts off that run and no other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from fetchbox.errors.v1.errors_pb2 import REASON_UNAVAILABLE
+from kernel.errors import FetchboxError
+from kernel.flows.attempts import looked_at
+from kernel.flows.bus import Receipt
+from kernel.flows.decide import decide
+from kernel.flows.decision import Chance, Settings
+from kernel.flows.job_facts import UNMADE, JobFacts
+from kernel.flows.job_reading import Attempt, JobReader
+from kernel.flows.look import Look
+from kernel.flows.manager import EventManager
+from kernel.flows.redis_journal import RedisJournal
+from kernel.flows.types import ConflictError, Context, RunGoneError
+
+
+@dataclass(slots=True)
+class Advancing:
+    """Works on looks. Raises `UNAVAILABLE` where Redis does not answer; then the leases of all simply end."""
+
+    journal: RedisJournal
+    manager: EventManager
+    reader: JobReader
+    settings: Settings
+    chance: Chance
+
+    async def read(self, looks: Sequence[Look]) -> None:
+        """Orders, what is new in the timelines, and with that the present state of each run."""
+        places = {look.flow_id: look.state.last_id for look in looks}
+        try:
+            found = await self.journal.load(places)
+        except Exception as error:
+            if len(looks) == 1 or _is_outage(error):
+                raise
+            await self._read_each(looks)
+            return
+        for look in looks:
+            if look.flow_id not in found:
+                look.end(None)  # retention has removed it
+                continue
+            look.found, events = found[look.flow_id]
+            look.memory.fold(events)
+
+    async def _read_each(self, looks: Sequence[Look]) -> None:
+        """One of them cannot be read."""
+        for look in looks:
+            try:
+                await self.read([look])
+            except Exception as error:
+                if _is_outage(error):
+                    raise
+                look.fault(error)
+
+    async def decide(self, looks: Sequence[Look]) -> None:
+        """Reads the jobs of their attempts and decides."""
+        wanted = [(look, attempt) for look in looks if not look.over for attempt in _attempts(look)]
+        jobs: dict[str, dict[str, JobFacts]] = {look.flow_id: {} for look in looks}
+        reads = []
+        for look, attempt in wanted:
+            known = look.memory.jobs.get(attempt.run_id)
+            if known is not None and _stands(known, look.now_ms):
+                jobs[look.flow_id][attempt.run_id] = known
+            elif not attempt.job_id:
+                jobs[look.flow_id][attempt.run_id] = UNMADE
+            else:
+                reads.append((look, attempt))
+        found = await self.reader.read([attempt for _, attempt in reads])
+        for (look, attempt), facts in zip(reads, found, strict=True):
+            if isinstance(facts, JobFacts):
+                jobs[look.flow_id][attempt.run_id] = facts
+            else:
+                look.ended_jobs.append((attempt.run_id, facts))
+        for look in looks:
+            if not look.over and not look.ended_jobs:
+                self._decide(look, jobs[look.flow_id])
+
+    def _decide(self, look: Look, jobs: dict[str, JobFacts]) -> None:
+        try:
+            look.decision = decide(
+                look.order, look.state, jobs, look.now_ms, self.settings, self.chance, look.memory.objects
+            )
+        except Exception as error:  # noqa: BLE001 - it concerns this run alone, and somebody is told
+            look.fault(error)
+
+    async def publish(self, looks: Sequence[Look]) -> None:
+        """Publishes what was decided; where somebody else was quicker, the run is looked at again."""
+        told = [(look, self._publish(look)) for look in looks if not look.over]
+        outage: FetchboxError | None = None
+        for look, receipt in told:
+            if receipt is None:
+                continue
+            try:
+                stored = await receipt
+            except (ConflictError, RunGoneError):
+                look.again()
+            except FetchboxError as error:
+                if _is_outage(error):
+                    outage = error
+                look.fault(error, ours=not _is_outage(error))
+            except Exception as error:  # noqa: BLE001 - the same
+                look.fault(error)
+            else:
+                look.memory.fold(stored.events)
+                look.revision = stored.revision
+        if outage is not None:
+            raise outage
+
+    def _publish(self, look: Look) -> Receipt | None:
+        look.revision = look.order.revision
+        decision = look.made
+        if not decision.events:
+            return None
+        context = Context(look.order.run, look.state, look.order.revision, clears=decision.clears)
+        try:
+            return self.manager.publish_all(decision.events, context)
+        except Exception as error:  # noqa: BLE001 - the same
+            look.fault(error, ours=not _is_outage(error))
+            return None
+
+
+def _attempts(look: Look) -> Iterator[Attempt]:
+    steps = look.order.definition.steps
+    for step in looked_at(look.state, look.now_ms):
+        is_fetch = step.key in steps and bool(steps[step.key].job_type)
+        sent = look.memory.jobs.get(step.run_id)
+        job_id = step.job_id or (sent.job_id if sent is not None else "") or ("" if is_fetch else step.run_id)
+        yield Attempt(look.flow_id, step.run_id, job_id, is_fetch)
+
+
+def _stands(known: JobFacts, now_ms: int) -> bool:
+    """Whether what is remembered of a job says more than its record."""
+    return known.status in ("refused", "done", "partial") or (known.status == "later" and now_ms < known.created_ms)
+
+
+def _is_outage(error: Exception) -> bool:
+    return isinstance(error, FetchboxError) and error.reason == REASON_UNAVAILABLE

@@ -1,0 +1,34 @@
+"""Counts what happens in runs, where it is published."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fetchbox.flow.v1.event_pb2 import Event
+from kernel.flows import kinds
+from kernel.telemetry import metrics
+
+_ENDS = {
+    kinds.FLOW_COMPLETE: "completed",
+    kinds.FLOW_FAILED: "failed",
+    kinds.FLOW_CANCELLED: "cancelled",
+}
+_STEPS = {
+    kinds.STEP_COMPLETED: "completed",
+    kinds.STEP_FAILED: "failed",
+    kinds.STEP_RETRY_SCHEDULED: "retried",
+}
+
+
+def count(events: Sequence[Event], flow_name: str) -> None:
+    """Counts events of a run that were stored."""
+    metrics.FLOW_TRANSITIONS.inc(len(events))
+    flow = metrics.flow(flow_name)
+    for event in events:
+        kind = event.kind
+        if kind in _STEPS:
+            metrics.FLOW_STEPS.labels(flow, _STEPS[kind]).inc()
+        elif kind in _ENDS:
+            metrics.FLOWS_ENDED.labels(flow, _ENDS[kind]).inc()
+        elif kind == kinds.FLOW_START:
+            metrics.FLOWS_STARTED.labels(flow).inc()

@@ -1,0 +1,78 @@
+"""When which run is to be looked at: engines claim what is due and, when they have done with it, let it rest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from fetchbox.config.v1.config_pb2 import Config
+from kernel import keys
+from kernel.config import millis, seconds
+from kernel.errors import unavailable
+from kernel.lanes.link import Link, command, is_error
+from kernel.pipe import Command
+from kernel.redis import Arg, RedisClients
+from kernel.scripts import FLOW_CLAIM, FLOW_REST
+
+_DUE: Final = [keys.FLOWS_DUE]
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """A run that an engine has done with."""
+
+    flow_id: str
+    lease: bytes
+    next_ms: int | None
+    """When it is to be looked at again; None: when it is signalled. A signal that came since the claim stays."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """What was due."""
+
+    now_ms: int
+    """By the clock of Redis."""
+    next_ms: int | None
+    """When the next run is due; None: there is none."""
+    late_ms: int
+    """How long the first of these had been due."""
+    lease: bytes
+    """What the engine has the runs by, for `flow_engine.lease`."""
+    flow_ids: tuple[str, ...]
+
+
+class Due:
+    """The set of due runs, over a connection of its own."""
+
+    def __init__(self, clients: RedisClients, config: Config) -> None:
+        self._lease_ms = millis(config.flow_engine.lease)
+        self._link = Link(clients, "fetchbox-flows-due", (FLOW_CLAIM, FLOW_REST), seconds(config.redis.read_timeout))
+
+    async def turn(self, rests: Sequence[Rest], most: int) -> Claimed:
+        """Lets runs rest, then claims up to `most`. Raises `UNAVAILABLE`; may be repeated."""
+        commands = [self._rest(rests)] if rests else []
+        commands.append(command(FLOW_CLAIM, _DUE, [most, self._lease_ms]))
+        replies = await self._link.run(commands)
+        for reply in replies:
+            if is_error(reply):
+                raise unavailable(f"Redis refuses to hand out runs of flows: {reply}")
+        now, following, late, lease, *flow_ids = replies[-1]
+        names = tuple(flow_id.decode() for flow_id in flow_ids)
+        return Claimed(now, following if following >= 0 else None, late, lease, names)
+
+    async def rest(self, rests: Sequence[Rest]) -> None:
+        """Lets runs rest. Raises `UNAVAILABLE`."""
+        if rests:
+            await self._link.run([self._rest(rests)])
+
+    def close(self) -> None:
+        """Drops the connection; the next call makes another."""
+        self._link.close()
+
+    def _rest(self, rests: Sequence[Rest]) -> Command:
+        args: list[Arg] = []
+        for one in rests:
+            args += (one.flow_id, one.lease, one.next_ms or 0)
+        return command(FLOW_REST, _DUE, args)

@@ -1,0 +1,127 @@
+"""What follows a decision, once it is recorded. All of it may be done again by whoever looks at the run next."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from fetchbox.config.v1.config_pb2 import Config
+from fetchbox.errors.v1.errors_pb2 import REASON_NOT_FOUND
+from kernel import keys
+from kernel.errors import FetchboxError
+from kernel.flows.decision import Decision, Send
+from kernel.flows.deliveries import Correlation, Deliveries
+from kernel.flows.job_facts import JobFacts
+from kernel.flows.knowledge import UnloadedError
+from kernel.flows.look import Look
+from kernel.flows.sending import Postponed, Sending
+from kernel.flows.types import GateState
+from kernel.ledger import Ledger
+from kernel.redis import RedisClients
+
+BY: Final = "flow.engine"
+"""Who cancels jobs of attempts."""
+_STOPPED: Final = ("SYSTEM_CANCELED", "the run of the flow ended")
+_BASE_MS: Final = 500
+_LONGEST_MS: Final = 30_000
+
+
+@dataclass(slots=True)
+class Effects:
+    """Does what decisions ask for."""
+
+    clients: RedisClients
+    config: Config
+    sending: Sending
+    deliveries: Deliveries
+    ledger: Ledger
+
+    async def apply(self, looks: Sequence[Look]) -> None:
+        """Everything but the sends to ingest. Raises `UNAVAILABLE` where Redis does not answer."""
+        await self._let_expire([job_id for look in looks for job_id in look.made.settled], looks)
+        sends = [(look, send) for look in looks for send in look.made.sends if not is_fetch(look, send)]
+        outcomes = await asyncio.gather(*(self.send(look, send) for look, send in sends), return_exceptions=True)
+        for (look, _), outcome in zip(sends, outcomes, strict=True):
+            if isinstance(outcome, FetchboxError):
+                look.fault(outcome, ours=False)
+            elif isinstance(outcome, Exception):
+                look.fault(outcome)
+            elif isinstance(outcome, BaseException):
+                raise outcome
+        for look in looks:
+            await self._others(look, look.made)
+
+    async def send(self, look: Look, send: Send) -> None:
+        """Makes the job of one attempt, or notes why it was not made. Raises what `Sending.send` raises."""
+        decision = look.made
+        memory = look.memory
+        spec = look.order.definition.steps[send.step_key]
+        try:
+            outcome = await self.sending.send(decision.known, spec, send)
+        except UnloadedError as missing:
+            decision.loads = (*decision.loads, *missing.keys)
+            return
+        if isinstance(outcome, Postponed):
+            memory.postponed += 1
+            pause = min(_LONGEST_MS, _BASE_MS * 2 ** min(memory.postponed - 1, 10))
+            at = look.now_ms + max(pause, int((outcome.seconds or 0) * 1000))
+            memory.jobs[send.run_id] = JobFacts("later", created_ms=at)
+            look.sooner(at)
+            return
+        memory.postponed = 0
+        memory.jobs.pop(send.run_id, None)
+        if outcome.status == "refused" or outcome.job_id != send.run_id:
+            memory.jobs[send.run_id] = outcome
+            look.sooner(look.now_ms)
+
+    async def _others(self, look: Look, decision: Decision) -> None:
+        for cancel in decision.cancels:
+            await self._cancel(cancel.job_id, (cancel.code, cancel.message))
+        for job_id in decision.stops:
+            await self._cancel(job_id, _STOPPED)
+        for key in decision.unwaits:
+            await self.deliveries.forget(look.flow_id, key, _correlation(look, key))
+        for key in decision.waits:
+            await self._wait(look, key)
+
+    async def _wait(self, look: Look, key: str) -> None:
+        """Registers a gate; where it has been opened already, that is a change of the run."""
+        spec = look.order.definition.steps[key].gate
+        needs_secret = spec.reason == "webhook" and not spec.open
+        verdict = await self.deliveries.wait(
+            look.flow_id, key, _correlation(look, key), look.revision, needs_secret=needs_secret
+        )
+        if verdict != "waits":
+            look.sooner(look.now_ms)
+
+    async def _cancel(self, job_id: str, error: tuple[str, str]) -> None:
+        try:
+            await self.ledger.cancel(job_id, BY, error)
+        except FetchboxError as gone:
+            if gone.reason != REASON_NOT_FOUND:
+                raise
+
+    async def _let_expire(self, job_ids: Sequence[str], looks: Sequence[Look]) -> None:
+        """The record of a task was kept for the engine; now it is kept as long as that of any task."""
+        if not job_ids:
+            return
+        ttl_s = self.config.tasks.job_ttl_s
+        at = looks[0].now_ms + ttl_s * 1000
+        async with self.clients.commands.pipeline(transaction=False) as pipeline:
+            for job_id in job_ids:
+                pipeline.execute_command("EXPIRE", keys.job(job_id), ttl_s, "LT")
+                pipeline.execute_command("EXPIRE", keys.job_events(job_id), ttl_s, "LT")
+                pipeline.execute_command("ZADD", keys.expiring_index(), "XX", at, job_id)
+            await pipeline.execute()
+
+
+def is_fetch(look: Look, send: Send) -> bool:
+    """Whether ingest makes the job."""
+    return bool(look.order.definition.steps[send.step_key].job_type)
+
+
+def _correlation(look: Look, key: str) -> Correlation:
+    gate = look.state.steps[key].gate or GateState("", "event", "")
+    return Correlation(look.order.tenant, "webhook" if gate.reason == "webhook" else "event", gate.channel, gate.key)

@@ -1,0 +1,267 @@
+"""The engine of flows: it moves runs on. Any number of engines may work, and any may die at any moment.
+
+One look's story: a run that is due is claimed, with others, for the time of a lease. Its order, what is new in its
+timeline and the jobs of its attempts are read; a pure function decides what is to happen (`kernel.flows.decide`); the
+events are appended under the run's fence; then jobs are made, canceled, let expire, and gates registered; then the run
+rests until its next time, or is looked at again at once if it was signalled meanwhile. What an engine leaves half done
+is done again by the next, when the lease has ended: each effect may be repeated, and an attempt has its id before it
+has its job.
+
+Redis is asked for all claimed runs together. Whatever else a run needs (ingest, the object store) is waited for beside
+the others; the run goes on with the lease that it has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, TypeAlias
+
+from fetchbox.config.v1.config_pb2 import Config
+from fetchbox.errors.v1.errors_pb2 import REASON_UNAVAILABLE
+from kernel.clock import Clock
+from kernel.errors import FetchboxError
+from kernel.flows.advancing import Advancing
+from kernel.flows.bell import Bell
+from kernel.flows.counting import count
+from kernel.flows.due import Claimed, Due, Rest
+from kernel.flows.effects import Effects, is_fetch
+from kernel.flows.look import Look
+from kernel.flows.memory import Memory
+from kernel.flows.state import ended
+from kernel.objects import ObjectStore
+from kernel.service import Loop
+from kernel.tasks import ended as task_ended
+from kernel.telemetry import metrics
+from kernel.telemetry.logs import get_logger
+
+_log = get_logger("flows.engine")
+
+_LONGEST_WAIT: Final = 1.0
+"""Seconds: what nobody signals (a lease that ends, a timer of another engine) is found so soon."""
+_PAUSES: Final = (0.1, 0.5, 1.0, 2.0)
+"""Seconds after failed turns, one after the other; the last one stays."""
+
+Work: TypeAlias = Callable[[Look], Awaitable[None]]
+
+
+def _nothing(_step: str) -> None:
+    """Nobody watches the steps."""
+
+
+class FlowEngine(Loop):
+    """A duty. `reached` is called with the name of each step of a turn that is done."""
+
+    def __init__(
+        self,
+        config: Config,
+        due: Due,
+        bell: Bell,
+        advancing: Advancing,
+        effects: Effects,
+        objects: ObjectStore,
+        clock: Clock,
+        reached: Callable[[str], None] = _nothing,
+    ) -> None:
+        super().__init__("flow-engine")
+        self._batch = config.flow_engine.batch
+        self._bucket = config.object_store.bucket
+        self._due = due
+        self._bell = bell
+        self._advancing = advancing
+        self._effects = effects
+        self._objects = objects
+        self._clock = clock
+        self._reached = reached
+        self._memory = Memory()
+        self._rests: list[Rest] = []
+        self._ready: list[Look] = []
+        self._slow: dict[str, Look] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._closing = False
+
+    async def drain(self, grace: float) -> None:
+        """Claims no more, and ends the looks that it has."""
+        self._closing = True
+        self._bell.ring()
+        waits = [task for task in (self._task, *self._tasks) if task is not None]
+        if waits:
+            await asyncio.wait(waits, timeout=grace)
+
+    async def stop(self) -> None:
+        """Ends wherever it is; runs that it had are looked at when their leases end. Safe twice."""
+        await super().stop()
+        for task in tuple(self._tasks):
+            await task_ended(task)
+        self._due.close()
+
+    async def run(self) -> None:
+        """One turn after the other."""
+        failures = 0
+        while not self._closing:
+            try:
+                pause = await self._turn()
+                failures = 0
+            except Exception as error:  # noqa: BLE001 - the loop survives everything; each failure is told
+                pause = _PAUSES[min(failures, len(_PAUSES) - 1)]
+                failures += 1
+                self._tell(error, failures)
+            if pause:
+                await self._bell.wait(pause)
+        await self._give_back()
+
+    async def _turn(self) -> float:
+        """Claims and advances what is due; seconds until the next turn, if nothing rings before."""
+        rests, self._rests = self._rests, []
+        room = max(0, self._batch - len(self._slow))
+        claimed = await self._due.turn(rests, room)
+        if rests:
+            self._reached("rested")
+        looks = self._looks(claimed)
+        if looks:
+            metrics.FLOW_DUE_LAG.set(claimed.late_ms / 1000)
+            self._reached("claimed")
+            began = self._clock.monotonic()
+            await self._advance(looks)
+            metrics.FLOW_ADVANCE_SECONDS.observe(self._clock.monotonic() - began)
+        if self._ready or self._rests:
+            return 0
+        if claimed.next_ms is None:
+            return _LONGEST_WAIT
+        return min(_LONGEST_WAIT, max(0.001, (claimed.next_ms - claimed.now_ms) / 1000))
+
+    def _looks(self, claimed: Claimed) -> list[Look]:
+        """What is to be looked at in this turn: what was claimed, and what has waited for something else."""
+        looks = {look.flow_id: look for look in self._ready}
+        self._ready = []
+        for look in looks.values():
+            look.renew(look.lease, claimed.now_ms)
+        for flow_id in claimed.flow_ids:
+            known = self._slow.get(flow_id) or looks.get(flow_id)
+            if known is not None:  # it was signalled meanwhile, and is looked at again in any case
+                known.lease = claimed.lease
+            else:
+                memory = self._memory.of(flow_id)
+                looks[flow_id] = Look(flow_id, claimed.lease, memory, claimed.now_ms)
+        return list(looks.values())
+
+    async def _advance(self, looks: Sequence[Look]) -> None:
+        try:
+            await self._steps(looks)
+        except Exception:
+            for look in looks:
+                if look.flow_id not in self._slow and not look.over:
+                    look.again()
+            self._conclude(looks)
+            raise
+        self._conclude(looks)
+
+    async def _steps(self, looks: Sequence[Look]) -> None:
+        await self._read(looks)
+        await self._advancing.decide(_going(looks))
+        going = [look for look in _going(looks) if not self._waits(look)]
+        await self._advancing.publish(going)
+        self._reached("appended")
+        going = _going(going)
+        for look in going:
+            count(look.made.events, look.state.flow_name)
+        await self._effects.apply(going)
+        self._reached("sent")
+
+    async def _read(self, looks: Sequence[Look]) -> None:
+        before = {look.flow_id: look.memory.size for look in looks}
+        await self._advancing.read(looks)
+        self._memory.grew(sum(look.memory.size - before[look.flow_id] for look in looks))
+
+    def _waits(self, look: Look) -> bool:
+        """Whether something is to be had first of which nothing can be published without."""
+        if look.ended_jobs:
+            self._beside(look, self._read_results)
+        elif look.made.loads:
+            self._beside(look, self._load)
+        elif look.made.stores.keys() - look.memory.objects.keys():
+            self._beside(look, self._store)
+        else:
+            return False
+        return True
+
+    def _conclude(self, looks: Sequence[Look]) -> None:
+        """The end of looks, of those that do not wait for something."""
+        for look in looks:
+            if look.flow_id in self._slow:
+                continue
+            if not look.over and (look.made.loads or any(is_fetch(look, send) for send in look.made.sends)):
+                self._beside(look, self._submit)
+                continue
+            if not look.over:
+                look.memory.faults = 0
+                if look.made.next_ms is not None:
+                    look.sooner(look.made.next_ms)
+            if look.next_ms is None and (look.found is None or ended(look.state)):
+                self._memory.forget(look.flow_id)
+            self._rests.append(look.rest())
+
+    def _beside(self, look: Look, work: Work) -> None:
+        """Waits for something without holding up the others."""
+        self._slow[look.flow_id] = look
+        task = asyncio.create_task(self._slowly(look, work), name=f"{self.name}-{look.flow_id}")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _slowly(self, look: Look, work: Work) -> None:
+        try:
+            await work(look)
+        except Exception as error:  # noqa: BLE001 - it concerns this run alone, and is told
+            look.fault(error, ours=not isinstance(error, FetchboxError))
+        finally:
+            del self._slow[look.flow_id]
+            if look.over:
+                self._rests.append(look.rest())
+            else:
+                self._ready.append(look)
+            self._bell.ring()
+
+    async def _read_results(self, look: Look) -> None:
+        for run_id, record in look.ended_jobs:
+            look.memory.jobs[run_id] = await self._advancing.reader.concluded(record)
+
+    async def _load(self, look: Look) -> None:
+        for key in look.made.loads:
+            found = await self._objects.get(self._bucket, key)
+            if found is None:
+                raise LookupError(f"the object {key}, which an event of the run names, is not there")
+            look.memory.objects[key] = found
+
+    async def _store(self, look: Look) -> None:
+        for key, value in look.made.stores.items():
+            await self._objects.put(self._bucket, key, value, content_type="application/json")
+            look.memory.objects[key] = value
+
+    async def _submit(self, look: Look) -> None:
+        for send in look.made.sends:
+            if is_fetch(look, send):
+                await self._effects.send(look, send)
+        await self._load(look)
+
+    async def _give_back(self) -> None:
+        """What is still claimed is due at once: another engine goes on with it."""
+        for look in (*self._ready, *self._slow.values()):
+            look.again()
+            self._rests.append(look.rest())
+        self._ready = []
+        try:
+            await self._due.rest(self._rests)
+        except FetchboxError as error:
+            _log.warn("flows_not_given_back", error=error)
+        self._rests = []
+
+    def _tell(self, error: Exception, failures: int) -> None:
+        if isinstance(error, FetchboxError) and error.reason == REASON_UNAVAILABLE:
+            _log.warn("flows_wait_for_redis", error=error, failed=failures)
+            return
+        metrics.DUTY_FAILURES.labels(self.name).inc()
+        _log.exception("duty_failed", error, duty=self.name, failed=failures)
+
+
+def _going(looks: Sequence[Look]) -> list[Look]:
+    return [look for look in looks if not look.over]

@@ -1,0 +1,70 @@
+"""What an engine remembers of runs, so that it reads each timeline once. All of it can be read again."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from fetchbox.flow.v1.event_pb2 import Event
+from kernel.flows.job_facts import JobFacts
+from kernel.flows.state import apply
+from kernel.flows.types import FlowState
+
+_RUNS: Final = 4096
+_BYTES: Final = 64 << 20
+_OF_EVENT: Final = 256
+"""What an event leaves behind beside its data, roughly."""
+
+
+@dataclass(slots=True)
+class Remembered:
+    """One run."""
+
+    state: FlowState = field(default_factory=FlowState)
+    jobs: dict[str, JobFacts] = field(default_factory=dict)
+    """By stepRunId: what only sending them, or reading their results, has told."""
+    objects: dict[str, bytes] = field(default_factory=dict)
+    """By key: what was loaded for its templates, or stored for its events, since it was claimed."""
+    faults: int = 0
+    """Looks that came to nothing, one after the other."""
+    postponed: int = 0
+    """Sends that were put off, one after the other."""
+    size: int = 0
+
+    def fold(self, events: Iterable[Event]) -> None:
+        """Adds what was read or stored."""
+        for event in events:
+            apply(self.state, event)
+            self.size += len(event.data) + _OF_EVENT
+
+
+class Memory:
+    """The runs that an engine has looked at last, bounded in number and bytes."""
+
+    def __init__(self) -> None:
+        self._runs: OrderedDict[str, Remembered] = OrderedDict()
+        self._size = 0
+
+    def of(self, flow_id: str) -> Remembered:
+        """What is remembered of a run; nothing yet of one that is new."""
+        found = self._runs.get(flow_id)
+        if found is None:
+            found = self._runs[flow_id] = Remembered()
+        else:
+            self._runs.move_to_end(flow_id)
+        return found
+
+    def grew(self, by: int) -> None:
+        """A run has grown by so many bytes; forgets others, the longest unseen first."""
+        self._size += by
+        while len(self._runs) > 1 and (len(self._runs) > _RUNS or self._size > _BYTES):
+            _, oldest = self._runs.popitem(last=False)
+            self._size -= oldest.size
+
+    def forget(self, flow_id: str) -> None:
+        """Forgets a run."""
+        found = self._runs.pop(flow_id, None)
+        if found is not None:
+            self._size -= found.size
