@@ -94,13 +94,17 @@ def _field(field: FieldDescriptor) -> tuple[str, Check, Broken]:
     if rules.required:
         absent: Broken = [Violation("", "value is required", "required")]
         if not field.has_presence:
-            inner = check
-            check = lambda value: inner(value) if value else absent  # noqa: E731  # it closes over both
+            check = _not(field.default_value, absent, check)
     elif field.has_presence or field.is_repeated:
         absent = _FINE
     else:
         absent = check(field.default_value)
     return field.json_name, check, absent
+
+
+def _not(empty: Any, absent: Broken, check: Check) -> Check:
+    """A check for which the empty value of its type counts as absent."""
+    return lambda value: absent if type(value) is type(empty) and value == empty else check(value)
 
 
 def _values(field: FieldDescriptor, rules: validate_pb2.FieldRules) -> Check:
@@ -127,7 +131,7 @@ def _single(field: FieldDescriptor, rules: validate_pb2.FieldRules) -> Check:
     tests = [_test(f"{kind}.{name}", bound) for name, bound in _bounds(getattr(rules, kind))]
     if field.cpp_type == FieldDescriptor.CPPTYPE_BOOL:
         return _typed(bool, "must be true or false", [])
-    if field.cpp_type == FieldDescriptor.CPPTYPE_STRING:
+    if field.type == FieldDescriptor.TYPE_STRING:
         return _typed(str, "must be a string", tests)
     if field.cpp_type not in _WHOLE:
         raise ValueError(f"{field.full_name}: its type is not known here")
