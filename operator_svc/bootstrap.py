@@ -22,7 +22,7 @@ from kernel.log.topics import Received, Topics, provision
 from kernel.resources import Resources
 from kernel.service import Duty, Periodic, Service
 from kernel.watch import EventSource, Feed, JobWatches
-from operator_svc import circuits, jobs, queues, streams, tail
+from operator_svc import circuits, flows, jobs, queues, streams, tail
 from operator_svc.consumer import Consumer
 from operator_svc.dead_letters import DeadLetterOffice
 from operator_svc.expirer import Expirer
@@ -73,6 +73,7 @@ async def build(config: Config, resources: Resources) -> Service:
         Periodic("operator-tidier", _TIDY_SECONDS, _tidier(config, resources, ledger, topics).run, clock),
         Periodic("operator-expirer", _EXPIRE_SECONDS, Expirer(Expiry(redis, config)).run, clock),
         Periodic("operator-streams", every, StreamKeeper(redis, config).run, clock),
+        *flows.duties(config, resources),
         Periodic("operator-health", _HEALTH_SECONDS, health.report, clock),
         GrpcServer(
             "operator-grpc",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from fetchbox.flow.v1.event_pb2 import (
 )
 from kernel.config import defaults
 from kernel.flows import kinds
-from kernel.flows.events import draft
+from kernel.flows.events import data_of, draft
 from kernel.flows.journal import Append, Journal, new_batch
 from kernel.flows.log_journal import LogJournal
 from kernel.flows.order import Order
@@ -162,9 +163,14 @@ async def agree(journal: Journal, run: Run) -> None:
     assert [entry["sourceId"] for entry in indexed] == [timeline[0].id]
 
 
-def reference(record: Event) -> str:
-    from kernel.flows.events import data_of  # noqa: PLC0415
+async def eventually(met: Callable[[], Awaitable[bool]], seconds: float = 60.0) -> None:
+    """Asks until it is so."""
+    async with asyncio.timeout(seconds):
+        while not await met():  # noqa: ASYNC110  # what is asked is another server or process
+            await asyncio.sleep(0.01)
 
+
+def reference(record: Event) -> str:
     ref = data_of(record)["ref"]
     assert ref["stream"].startswith("nq:flow:")
     return str(ref["id"])

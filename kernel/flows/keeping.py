@@ -1,0 +1,168 @@
+"""Retention of runs (seed 003, section 3.3): a duty whose passes each do a bounded piece of work.
+
+The story of a run after its end: for `flow_engine.timeline_retention` it stays as it is. Then its timeline is shortened
+to `timeline_max_length`, and the references to log lines that went are taken out of its log index; everything else of
+its projections stays. After `flow_engine.retention` it goes, with its streams, its order and its entry in the index of
+its flow. With an archive, it is written down before the first of these. Each step looks again, in the script that does
+it, whether the run has ended; several processes may do this at once, and each may die anywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from redis.exceptions import ResponseError
+
+from fetchbox.config.v1.config_pb2 import FlowEngine
+from fetchbox.flow.v1.event_pb2 import VIEW_RUNS
+from kernel import keys
+from kernel.config import millis
+from kernel.flows.archive import Archive
+from kernel.flows.journal import VIEWS, stream_of
+from kernel.flows.run_entries import indexed
+from kernel.flows.types import Run
+from kernel.objects import ObjectStore
+from kernel.redis import RedisClients
+from kernel.scripts import FLOW_FORGET, FLOW_TRIM
+from kernel.telemetry.logs import get_logger
+
+_log = get_logger("flows.keeping")
+
+MAX_RUNS: Final = 500
+"""The most runs that one pass trims, and the most that it removes."""
+_REFERENCES: Final = 500
+_NEAR: Final = 100
+"""Entries of an index that are looked at for that of one run."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Ended:
+    """A run that has ended, as its order has it."""
+
+    run: Run
+    ended_ms: int
+    archived: bool
+
+
+class Keeping:
+    """Removes what need not be kept of runs that have ended. Raises `UNAVAILABLE`; OSError of the archive."""
+
+    def __init__(
+        self, clients: RedisClients, config: FlowEngine, objects: ObjectStore, archive: Archive | None = None
+    ) -> None:
+        self._clients = clients
+        self._objects = objects
+        self._archive = archive
+        self._retention = millis(config.retention)
+        kept = config.timeline_retention if config.HasField("timeline_retention") else config.retention
+        self._timeline = millis(kept)
+        self._max_length = config.timeline_max_length
+        self._place = 0
+        """Runs that ended before this, in ms, are trimmed; after a restart all are looked at again."""
+        self._trimmed: set[str] = set()
+        """Those of them that ended exactly then."""
+
+    async def run(self) -> None:
+        """One pass."""
+        trimmed, removed = await self.trim(), await self.forget()
+        if trimmed or removed:
+            _log.info("flows_tidied", removed=removed, count=trimmed)
+
+    async def trim(self) -> int:
+        """Shortens timelines of runs that ended long enough ago; how many were looked at."""
+        if self._timeline >= self._retention:
+            return 0
+        until, most = await self._clients.now_ms() - self._timeline, MAX_RUNS + len(self._trimmed)
+        found = await self._clients.commands.execute_command(
+            "ZRANGEBYSCORE", keys.FLOWS_ENDED, self._place, until, "WITHSCORES", "LIMIT", 0, most
+        )
+        ended = [(flow_id.decode(), int(score)) for flow_id, score in _pairs(found)]
+        fresh = [(flow_id, at) for flow_id, at in ended if flow_id not in self._trimmed]
+        orders = await self._ended([flow_id for flow_id, _ in fresh])
+        for (flow_id, at), order in zip(fresh, orders, strict=True):
+            try:
+                if order is not None:
+                    await self._trim(order)
+            except ResponseError as error:
+                # Somebody has put another value under one of its keys: that holds up no other run.
+                _log.warn("flow_not_trimmed", error=error)
+            if at > self._place:
+                self._place, self._trimmed = at, set()
+            self._trimmed.add(flow_id)
+        return len(fresh)
+
+    async def _trim(self, ended: _Ended) -> None:
+        flow_id, archived = ended.run.flow_id, 0
+        timeline = keys.flow_timeline(flow_id)
+        length = int(await self._clients.commands.execute_command("XLEN", timeline))
+        if self._archive is not None and not ended.archived and length > self._max_length:
+            await self._archive.write(ended.run, ended.ended_ms, await self._entries(ended.run))
+            archived = 1
+        named = (keys.flow(flow_id), timeline, keys.flow_logs(flow_id))
+        while any(await self._clients.call(FLOW_TRIM, named, (self._max_length, archived, _REFERENCES))):
+            pass
+
+    async def forget(self) -> int:
+        """Removes runs that ended before the retention time; how many."""
+        until = await self._clients.now_ms() - self._retention
+        found = await self._clients.commands.execute_command(
+            "ZRANGEBYSCORE", keys.FLOWS_ENDED, "-inf", until, "LIMIT", 0, MAX_RUNS
+        )
+        flow_ids = [flow_id.decode() for flow_id in found]
+        removed = 0
+        for flow_id, order in zip(flow_ids, await self._ended(flow_ids), strict=True):
+            removed += await self._forget(flow_id, order, until)
+        return removed
+
+    async def _forget(self, flow_id: str, ended: _Ended | None, until: int) -> int:
+        run = ended.run if ended else Run(flow_id, "")
+        entries = await self._entries(run) if ended else []
+        if self._archive is None:
+            await self._remove_objects(flow_id)
+        elif ended and not ended.archived:
+            await self._archive.write(run, ended.ended_ms, entries)
+        named = (keys.flow(flow_id), *(stream_of(run, view) for view in VIEWS), keys.FLOWS_ENDED)
+        return int(await self._clients.call(FLOW_FORGET, named, (flow_id, until, *entries)))
+
+    async def _remove_objects(self, flow_id: str) -> None:
+        """Removes results and payloads that were too large for an event. Where the run is archived, that names them."""
+        bucket = self._objects.bucket
+        while found := await self._objects.list(bucket, f"flows/{flow_id}/"):
+            for stored in found:
+                await self._objects.delete(bucket, stored.key)
+
+    async def _entries(self, run: Run) -> list[str]:
+        """The entries of a run in the index of its flow: written with its first event, so they have its time."""
+        snapshot = keys.flow_snapshot(run.flow_name, run.flow_id)
+        commands = self._clients.commands
+        try:
+            first = await commands.execute_command("XRANGE", snapshot, "-", "+", "COUNT", 1)
+            if not first:
+                return []
+            ms = first[0][0].decode().partition("-")[0]
+            rows = await commands.execute_command("XRANGE", stream_of(run, VIEW_RUNS), ms, "+", "COUNT", _NEAR)
+        except ResponseError:
+            return []  # a key that holds no stream; the walk over the index finds what there is
+        return [entry.id for entry in indexed(rows) if entry.flow_id == run.flow_id]
+
+    async def _ended(self, flow_ids: Sequence[str]) -> list[_Ended | None]:
+        """Their orders; None for one that is gone or, having been started anew, runs."""
+        if not flow_ids:
+            return []
+        async with self._clients.commands.pipeline(transaction=False) as batch:
+            for flow_id in flow_ids:
+                batch.execute_command("HMGET", keys.flow(flow_id), "name", "ended", "archived")
+            replies = await batch.execute()
+        return [
+            _Ended(Run(flow_id, name.decode()), int(ended), bool(archived)) if name and ended else None
+            for flow_id, (name, ended, archived) in zip(flow_ids, replies, strict=True)
+        ]
+
+
+def _pairs(reply: Sequence[Any]) -> list[tuple[bytes, float]]:
+    """Members with their scores, however the client shows them."""
+    if reply and not isinstance(reply[0], list | tuple):
+        return list(zip(reply[::2], (float(score) for score in reply[1::2]), strict=True))
+    return [(member, float(score)) for member, score in reply]

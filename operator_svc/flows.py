@@ -1,0 +1,25 @@
+"""The duties of this role for flows: retention of runs that have ended, and their indexes."""
+
+from pathlib import Path
+
+from fetchbox.config.v1.config_pb2 import Config
+from kernel.config import seconds
+from kernel.flows.archive import Archive
+from kernel.flows.keeping import Keeping
+from kernel.flows.payloads import Payloads
+from kernel.flows.run_entries import IndexKeeping
+from kernel.resources import Resources
+from kernel.service import Duty, Periodic
+
+
+def duties(config: Config, resources: Resources) -> list[Duty]:
+    """Each is harmless beside that of another process."""
+    engine, clients, clock = config.flow_engine, resources.redis, resources.clock
+    every = seconds(engine.tidy_interval)
+    archive = Archive(clients, Path(engine.archive_dir)) if engine.archive_dir else None
+    keeping = Keeping(clients, engine, resources.objects, archive)
+    return [
+        Periodic("operator-flows", every, keeping.run, clock),
+        Periodic("operator-flow-index", every, IndexKeeping(clients).run, clock),
+        Periodic("operator-flow-payloads", every, Payloads(resources.objects, engine, clock).tidy, clock),
+    ]
