@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from copy import deepcopy
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -31,6 +33,8 @@ def event(kind: str, step: str = "", /, *, run_id: str = "", attempt: int = 0, *
 
 
 START = event("flow.start", flowName="f")
+FAILED = event("step.attempt.failed", "a", run_id="r1", attempt=1, error={"code": "X"})
+RETRY = event("step.retry.scheduled", "a", run_id="r2", attempt=2, backoffMs=500)
 
 
 def after(*events: Event) -> FlowState:
@@ -185,8 +189,7 @@ def test_a_step_that_is_completed_is_not_begun_again_by_a_late_start():
 
 @pytest.mark.req("R003-1.2.06", "R003-1.2.07", "R003-1.2.09")
 def test_a_failed_attempt_is_followed_by_the_one_that_is_scheduled():
-    failed = [*began(), event("step.attempt.failed", "a", run_id="r1", attempt=1, error={"code": "X"})]
-    retry = event("step.retry.scheduled", "a", run_id="r2", attempt=2, backoffMs=500)
+    failed, retry = [*began(), FAILED], RETRY
     step = after(*failed).steps["a"]
     assert (step.status, step.attempt_status, attempt_open(step)) == ("running", "failed", False)
     step = after(*failed, retry).steps["a"]
@@ -296,6 +299,54 @@ def test_what_is_not_stored_yet_has_no_time_whatever_its_producer_wrote():
     assert (state.started_at, state.last_event_at, state.last_id) == (STAMP, STAMP, "0-0")
 
 
+def test_a_step_that_is_over_has_no_open_attempt():
+    step = after(began()[0], event("step.failed", "a", error=1)).steps["a"]
+    assert (step.status, over(step), attempt_open(step)) == ("failed", True, False)
+
+
 def test_a_timeline_whose_beginning_was_trimmed_is_folded_as_far_as_it_goes():
     state = state_of(numbered([event("step.completed", "a"), event("flow.complete")]))
     assert (state.status, state.steps["a"].status, state.started_at) == ("completed", "completed", "")
+
+
+DOCUMENT = Path(__file__).parents[2] / "docs/state_machine.md"
+REACHED: dict[str, list[Event]] = {
+    "pending": [],
+    "waiting": [gated()],
+    "scheduled": began()[:1],
+    "running": began(),
+    "failed attempt": [*began(), FAILED],
+    "retrying": [*began(), FAILED, RETRY],
+    "completed": [*began(), event("step.completed", "a")],
+    "failed": [*began(), event("step.failed", "a", error=1)],
+}
+"""How a step comes into each of its states."""
+FITTING = {
+    "step.await.scheduled": gated(),
+    "step.await.triggered": settled("triggered", by="webhook"),
+    "step.await.timeout": settled("timeout"),
+    "step.await.cancelled": settled("cancelled"),
+    "step.scheduled": began()[0],
+    "step.retry.scheduled": RETRY,
+    "step.completed": event("step.completed", "a"),
+    "step.failed": event("step.failed", "a", error=1),
+}
+
+
+def next_start(reached: str) -> Event:
+    return event("step.attempt.started", "a", run_id="r2" if reached == "retrying" else "r1", attempt=1)
+
+
+@pytest.mark.req("R003-1.2.03", "R003-1.2.07", "R003-1.2.11")
+def test_a_step_goes_as_the_table_in_the_documents_says():
+    rows = re.findall(r"^\| `(step\.[a-z.]+)` \| (.+?) \| `(\w+)` \|$", DOCUMENT.read_text(), re.MULTILINE)
+    assert {kind for kind, _, _ in rows} == {*FITTING, "step.attempt.started"}
+    for kind, found, leaves in rows:
+        for reached, events in REACHED.items():
+            is_over = reached in FINISHED
+            before = after(*events).steps["a"].status if events else "pending"
+            fits = not is_over if found == "not over" else f"`{before}`" in found
+            if found.endswith("failed"):
+                fits = reached == "failed attempt"
+            record = next_start(reached) if kind == "step.attempt.started" else FITTING[kind]
+            assert after(*events, record).steps["a"].status == (leaves if fits else before), (kind, reached)
