@@ -17,6 +17,7 @@ from fetchbox.worker.v1 import worker_service_pb2_grpc as pb_grpc
 from kernel.breakers import BreakerGauges, Breakers
 from kernel.config import TASKS, seconds
 from kernel.flows.bus import internal_bus
+from kernel.flows.duties import flow_duties
 from kernel.flows.manager import EventManager
 from kernel.flows.redis_journal import RedisJournal
 from kernel.flows.wiring import StoreWiring
@@ -48,6 +49,7 @@ from worker_svc.fetch import Fetcher, environment_secrets
 from worker_svc.fetching import TaskRunner
 from worker_svc.files import FileRunner
 from worker_svc.finalizer import Finalizer
+from worker_svc.flows import Submitting
 from worker_svc.lending import SURPLUS_SECONDS, Lending
 from worker_svc.retries import Retries
 from worker_svc.returning import Returning
@@ -113,6 +115,7 @@ async def build(config: Config, resources: Resources) -> Service:
     collect_seldom()
     journal = RedisJournal(resources.redis, config)
     flows: list[Duty] = [journal, StoreWiring(internal_bus(), journal, clock), logs]
+    engine = _engine(base, journal)
     slots: list[Duty] = [base.breakers, Connections(fetcher), base.tasks, base.steps, files, runner]
     upkeep: list[Duty] = [
         Watchdog(runner.running, base.deadlines, base.lease_seconds, clock),
@@ -121,7 +124,8 @@ async def build(config: Config, resources: Resources) -> Service:
     ]
     tidy = Periodic("lending.tidy", SURPLUS_SECONDS, lending.tidy, clock)
     shared = [*list_duties(config, resources, clock), _breaker_gauges(base)]
-    return Service("worker", [*flows, *slots, *upkeep, finalizer, lending, tidy, *shared, _server(config, steering)])
+    ends: list[Duty] = [finalizer, lending, tidy]
+    return Service("worker", [*flows, *slots, *upkeep, *ends, *engine, *shared, _server(config, steering)])
 
 
 def _base(config: Config, resources: Resources, secrets: Mapping[str, str]) -> _Base:
@@ -196,6 +200,12 @@ def _lending(base: _Base, lane: WorkerLane, work: Work, finalizer: Finalizer) ->
     lending = Lending(config, lender, leases, Waiting(lender, lane, clock), clock, base.tasks.remote)
     late, kick = work.late, finalizer.kick
     return lending, Returning(config, lender, leases, deadline=base.deadlines, late=late, final_due=kick)
+
+
+def _engine(base: _Base, journal: RedisJournal) -> list[Duty]:
+    """The engine of flows of this process."""
+    submits = Submitting(base.config)
+    return [submits, *flow_duties(base.config, base.resources, journal, base.events, submits)]
 
 
 def _breaker_gauges(base: _Base) -> Periodic:

@@ -11,9 +11,11 @@ from kernel import keys
 from kernel.config import millis, seconds
 from kernel.errors import unavailable
 from kernel.lanes.link import Link, command, is_error
+from kernel.ledger.records import pairs
 from kernel.pipe import Command
 from kernel.redis import Arg, RedisClients
 from kernel.scripts import FLOW_CLAIM, FLOW_REST
+from kernel.telemetry import metrics
 
 _DUE: Final = [keys.FLOWS_DUE]
 
@@ -36,8 +38,6 @@ class Claimed:
     """By the clock of Redis."""
     next_ms: int | None
     """When the next run is due; None: there is none."""
-    late_ms: int
-    """How long the first of these had been due."""
     lease: bytes
     """What the engine has the runs by, for `flow_engine.lease`."""
     flow_ids: tuple[str, ...]
@@ -58,9 +58,9 @@ class Due:
         for reply in replies:
             if is_error(reply):
                 raise unavailable(f"Redis refuses to hand out runs of flows: {reply}")
-        now, following, late, lease, *flow_ids = replies[-1]
+        now, following, lease, *flow_ids = replies[-1]
         names = tuple(flow_id.decode() for flow_id in flow_ids)
-        return Claimed(now, following if following >= 0 else None, late, lease, names)
+        return Claimed(now, following if following >= 0 else None, lease, names)
 
     async def rest(self, rests: Sequence[Rest]) -> None:
         """Lets runs rest. Raises `UNAVAILABLE`."""
@@ -76,3 +76,21 @@ class Due:
         for one in rests:
             args += (one.flow_id, one.lease, one.next_ms or 0)
         return command(FLOW_REST, _DUE, args)
+
+
+class DueSample:
+    """Measures what waits for engines."""
+
+    def __init__(self, clients: RedisClients) -> None:
+        self._clients = clients
+
+    async def measure(self) -> None:
+        """Sets the gauges. Raises `UNAVAILABLE`."""
+        now = await self._clients.now_ms()
+        async with self._clients.commands.pipeline(transaction=False) as pipeline:
+            pipeline.execute_command("ZCOUNT", keys.FLOWS_DUE, "-inf", now)
+            pipeline.execute_command("ZRANGE", keys.FLOWS_DUE, 0, 0, "WITHSCORES")
+            count, first = await pipeline.execute()
+        metrics.FLOWS_DUE.set(count)
+        oldest = pairs(first)
+        metrics.FLOW_DUE_LAG.set(max(0, now - oldest[0][1]) / 1000 if oldest else 0)

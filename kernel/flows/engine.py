@@ -119,7 +119,6 @@ class FlowEngine(Loop):
             self._reached("rested")
         looks = self._looks(claimed)
         if looks:
-            metrics.FLOW_DUE_LAG.set(claimed.late_ms / 1000)
             self._reached("claimed")
             began = self._clock.monotonic()
             await self._advance(looks)

@@ -1,0 +1,62 @@
+"""The duties of an engine of flows, put together."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from secrets import token_hex
+
+from fetchbox.config.v1.config_pb2 import Config
+from kernel.config import millis, seconds
+from kernel.flows.advancing import Advancing
+from kernel.flows.bell import Bell
+from kernel.flows.decision import Chance, Settings
+from kernel.flows.deliveries import Deliveries
+from kernel.flows.due import Due, DueSample
+from kernel.flows.effects import Effects
+from kernel.flows.engine import FlowEngine
+from kernel.flows.job_reading import JobReader
+from kernel.flows.manager import EventManager
+from kernel.flows.redis_journal import RedisJournal
+from kernel.flows.sending import Sending, Submits
+from kernel.ids import uuid7
+from kernel.ledger import Ledger
+from kernel.ledger.task_queue import TaskQueue
+from kernel.resources import Resources
+from kernel.service import Duty, Periodic
+
+_TOKEN_BYTES = 16
+
+
+def _nothing(_step: str) -> None:
+    """Nobody watches the steps."""
+
+
+def flow_duties(
+    config: Config,
+    resources: Resources,
+    journal: RedisJournal,
+    manager: EventManager,
+    submits: Submits,
+    reached: Callable[[str], None] = _nothing,
+) -> list[Duty]:
+    """An engine with what it needs. The process stores in `journal` what `manager` publishes."""
+    redis, clock = resources.redis, resources.clock
+    queue, bell = TaskQueue(redis, config), Bell(redis)
+    advancing = Advancing(
+        journal,
+        manager,
+        JobReader(redis, resources.objects, config),
+        Settings(millis(config.flow_engine.check_interval), config.flow_engine.max_event_bytes),
+        Chance(uuid7, lambda: token_hex(_TOKEN_BYTES), random.random),
+    )
+    effects = Effects(
+        redis,
+        config,
+        Sending(redis, config, queue, submits),
+        Deliveries(redis, config.flow_engine),
+        Ledger(redis, config),
+    )
+    engine = FlowEngine(config, Due(redis, config), bell, advancing, effects, resources.objects, clock, reached)
+    pause = seconds(config.observability.queue_sample_interval)
+    return [queue, bell, engine, Periodic("flows.gauges", pause, DueSample(redis).measure, clock)]
