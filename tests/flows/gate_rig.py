@@ -44,6 +44,7 @@ class GateRig:
         self.deliveries = Deliveries(clients, config.flow_engine)
         self.gates = Gates(journal, manager, self.deliveries)
         self._numbers: Iterator[int] = count(1)
+        self._ahead_ms = 0
 
     @classmethod
     @asynccontextmanager
@@ -87,10 +88,11 @@ class GateRig:
     async def look(self, flow_id: str, *, late: bool = False, dies: str = "") -> bool:
         """What an engine does in one look; whether there is more to do at once. It conflicts as an engine does.
 
-        `late`: every deadline is over. `dies`: behind `published`, `registered`.
+        `late`: whatever waits by now has waited too long, and time goes on from there. `dies`: behind `published`, `registered`.
         """
         seen = await self.seen(flow_id)
-        now = await self.clients.now_ms() + (100 * DAY_MS if late else 0)
+        self._ahead_ms += 2 * DAY_MS if late else 0
+        now = await self.clients.now_ms() + self._ahead_ms
         chance = Chance(lambda: f"run-{next(self._numbers)}", lambda: f"token-{next(self._numbers)}", lambda: 0.5)
         made = decide(*seen, {}, now, Settings(1000, self.config.flow_engine.max_event_bytes), chance, {})
         found, state = seen
