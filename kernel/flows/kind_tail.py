@@ -97,12 +97,13 @@ class KindTail:
         due = await self._clients.commands.execute_command("ZRANGE", keys.FLOWS_DUE, 0, -1)
         places: dict[str, str] = {}
         for page in _pages([member.decode() for member in due], _RUNS):
-            newest = await entries.last(self._clients, [keys.flow_timeline(flow_id) for flow_id in page])
-            places |= zip(page, newest, strict=True)
+            running = [flow_id for flow_id, run in (await self._seen(page)).items() if not run.has_ended]
+            newest = await entries.last(self._clients, [keys.flow_timeline(flow_id) for flow_id in running])
+            places |= zip(running, newest, strict=True)
         await self._find_names(live, START)
         indexed = [_run_of(record) async for record in self._indexed()]
         self._to_be_indexed = {flow_id for flow_id, place in places.items() if place == START}.difference(indexed)
-        await self._follow(places | dict.fromkeys(indexed, START), live)
+        self._follow(places | dict.fromkeys(await self._seen(indexed), START), live)
 
     async def _find_names(self, live: Subscription[Event], place: str = "") -> bool:
         """Reads the indexes of flows that are new here, from a place or from their ends; whether there are any."""
@@ -118,18 +119,22 @@ class KindTail:
             live.add(index, after)
         return bool(found)
 
-    async def _follow(self, places: Mapping[str, str], live: Subscription[Event]) -> list[str]:
-        """Follows runs from these places, if they are to be seen; the streams of those that are."""
-        found = await standings(self._clients, tuple(places))
-        streams = []
-        for (flow_id, place), run in zip(places.items(), found, strict=True):
-            if run is None or self._flow_name not in ("", run.flow_name) or not self._may_see(run):
-                continue
+    async def _seen(self, flow_ids: Sequence[str]) -> dict[str, Standing]:
+        """Those of some runs that are to be followed."""
+        found = zip(flow_ids, await standings(self._clients, flow_ids), strict=True)
+        return {
+            flow_id: run
+            for flow_id, run in found
+            if run is not None and self._flow_name in ("", run.flow_name) and self._may_see(run)
+        }
+
+    def _follow(self, places: Mapping[str, str], live: Subscription[Event]) -> list[str]:
+        """Follows runs from these places; their streams."""
+        for flow_id, place in places.items():
             stream = keys.flow_timeline(flow_id)
             self._runs[stream], self._ids[stream] = place, flow_id
             live.add(stream, place)
-            streams.append(stream)
-        return streams
+        return [keys.flow_timeline(flow_id) for flow_id in places]
 
     def _leave(self, stream: str, live: Subscription[Event]) -> None:
         live.remove(stream)
@@ -180,13 +185,14 @@ class KindTail:
 
     async def _began(self, flow_ids: Sequence[str], live: Subscription[Event]) -> AsyncIterator[Event]:
         """The events of runs that have begun, up to the present."""
-        new = {
-            flow_id: START
+        new = [
+            flow_id
             for flow_id in flow_ids
             if flow_id not in self._to_be_indexed and keys.flow_timeline(flow_id) not in self._runs
-        }
+        ]
         self._to_be_indexed.difference_update(flow_ids)
-        async for event in self._timelines(await self._follow(new, live), live):
+        streams = self._follow(dict.fromkeys(await self._seen(new), START), live)
+        async for event in self._timelines(streams, live):
             yield event
 
     async def _timelines(self, streams: Sequence[str], live: Subscription[Event]) -> AsyncIterator[Event]:

@@ -1,0 +1,148 @@
+"""A Store Bus over a real Redis, runs to tail, and clients that come and go."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from journal_rig import append_of, order, redis_config, start, story, whole
+
+from fetchbox.flow.v1.event_pb2 import VIEW_TIMELINE, Event, View
+from fetchbox.flow.v1.flow_pb2 import Frame
+from kernel import keys
+from kernel.clock import SystemClock
+from kernel.flows.redis_journal import RedisJournal
+from kernel.flows.state import state_of
+from kernel.flows.stream_tail import Client
+from kernel.flows.tails import StoreBus
+from kernel.flows.types import Run
+from kernel.redis import RedisClients
+
+FLOW = "example-flow"
+PATIENCE = 30.0
+"""Seconds; what takes longer does not come."""
+
+
+class TailRig:
+    """One Redis, what writes runs, and what tails them."""
+
+    def __init__(self, clients: RedisClients, journal: RedisJournal, bus: StoreBus) -> None:
+        self.clients = clients
+        self.redis: Any = clients.commands
+        self.journal = journal
+        self.bus = bus
+
+    @classmethod
+    @asynccontextmanager
+    async def at(cls, address: str) -> AsyncIterator[TailRig]:
+        config = redis_config(address)
+        clients = await RedisClients.open(config.redis)
+        journal, bus = RedisJournal(clients, config), StoreBus(clients, SystemClock(), "tails-under-test")
+        for duty in bus.duties:
+            await duty.start()
+        try:
+            yield cls(clients, journal, bus)
+        finally:
+            for duty in bus.duties:
+                await duty.stop()
+            await journal.close()
+            await clients.close()
+
+    @property
+    def subscribers(self) -> int:
+        """How many channels anybody waits for."""
+        return self.bus._streams.subscribers + self.bus._kinds.subscribers
+
+    async def open(self, flow_id: str = "run-1", flow_name: str = FLOW, tenant: str = "") -> Run:
+        """A run that has an order and no event yet."""
+        run = Run(flow_id, flow_name)
+        await self.journal.open(run, "digest", {**order(run).fields(), "tenant": tenant.encode()})
+        return run
+
+    async def told(self, flow_id: str = "run-1", flow_name: str = FLOW, tenant: str = "") -> Run:
+        """A run that is over."""
+        run = await self.begin(flow_id, flow_name, tenant)
+        await self.go_on(run)
+        return run
+
+    async def begin(self, flow_id: str = "run-1", flow_name: str = FLOW, tenant: str = "") -> Run:
+        """A run that has its first event."""
+        run = await self.open(flow_id, flow_name, tenant)
+        await self.write(run, [[start(run)]], 0)
+        return run
+
+    async def go_on(self, run: Run) -> None:
+        """Tells the rest of a run that has begun."""
+        first, *rest = story(run)
+        await self.write(run, [first[1:], *rest], 1)
+
+    async def write(self, run: Run, chapters: Sequence[Sequence[Event]], revision: int) -> None:
+        """Appends one chapter after the other."""
+        for events in chapters:
+            state = state_of(await self.records(run))
+            revision = (await self.journal.append(append_of(run, events, state, revision))).revision
+
+    async def records(self, run: Run, view: View.ValueType = VIEW_TIMELINE) -> list[Event]:
+        return await whole(self.journal, run, view)
+
+    async def remove(self, run: Run) -> None:
+        """What retention does with a run."""
+        await self.redis.delete(keys.flow(run.flow_id), keys.flow_timeline(run.flow_id))
+
+
+class Reader:
+    """A client that reads a tail in the background."""
+
+    def __init__(self, tail: Callable[[Client], AsyncIterator[Frame]]) -> None:
+        self.frames: list[Frame] = []
+        self.begun = asyncio.Event()
+        self.dropped = asyncio.Event()
+        self._more = asyncio.Event()
+        self._tail = tail
+        self._task = asyncio.create_task(self._read())
+
+    async def _read(self) -> None:
+        async def begun() -> None:
+            self.begun.set()
+
+        async for frame in self._tail(Client(self.dropped.set, begun)):
+            self.frames.append(frame)
+            self._more.set()
+
+    @property
+    def events(self) -> list[Event]:
+        return [frame.record for frame in self.frames]
+
+    async def live(self) -> None:
+        """Until the tail is live."""
+        async with asyncio.timeout(PATIENCE):
+            await self.begun.wait()
+
+    async def until(self, enough: Callable[[], bool]) -> None:
+        """Until the frames are enough."""
+        async with asyncio.timeout(PATIENCE):
+            while not enough():
+                assert not self._task.done() or self._task.exception() is None, self._task.exception()
+                await self._more.wait()
+                self._more.clear()
+
+    async def end(self) -> list[Event]:
+        """Everything, once the tail has ended by itself."""
+        async with asyncio.timeout(PATIENCE):
+            await self._task
+        return self.events
+
+    async def leave(self) -> None:
+        self._task.cancel()
+        await asyncio.wait({self._task})
+
+
+@asynccontextmanager
+async def reading(tail: Callable[[Client], AsyncIterator[Frame]]) -> AsyncGenerator[Reader, None]:
+    reader = Reader(tail)
+    try:
+        yield reader
+    finally:
+        await reader.leave()

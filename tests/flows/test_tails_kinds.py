@@ -1,0 +1,163 @@
+"""The Store Bus: tails of all runs by kind, while runs begin, go on and end."""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import AsyncIterator
+from functools import partial
+
+import pytest
+from tail_rig import FLOW, PATIENCE, TailRig, reading
+
+from fetchbox.flow.v1.event_pb2 import Event
+from kernel import keys
+from kernel.flows import kind_tail, kinds
+from kernel.flows.stream_tail import Client
+from kernel.flows.types import Run
+from kernel.watch import feed
+
+
+@pytest.fixture
+async def rig(redis_server: str) -> AsyncIterator[TailRig]:
+    async with TailRig.at(redis_server) as opened:
+        yield opened
+
+
+def by_run(events: list[Event]) -> dict[str, list[Event]]:
+    found: dict[str, list[Event]] = defaultdict(list)
+    for event in events:
+        found[event.stream.removeprefix(keys.flow_timeline(""))].append(event)
+    return found
+
+
+@pytest.mark.req("R003-1.3.06", "R003-1.3.08", "R003-2.4.04")
+async def test_a_run_that_begins_later_is_delivered_whole_and_once(rig: TailRig) -> None:
+    """Runs of known flows and of one that is new; they begin while others are in the middle and end."""
+    before = await rig.begin("before")
+    over = await rig.told("over")
+    names = [FLOW, "another-flow", "a-third"]
+    async with reading(rig.bus.tail_kinds) as reader, reading(partial(rig.bus.tail_kinds, flow_name=FLOW)) as one:
+        await reader.live()
+        await one.live()
+        runs = [Run(f"run-{number}", names[number % 3]) for number in range(12)]
+        await asyncio.gather(rig.go_on(before), *(rig.told(run.flow_id, run.flow_name) for run in runs))
+        expected = {run.flow_id: await rig.records(run) for run in runs}
+        expected["before"] = (await rig.records(before))[1:]
+        await reader.until(lambda: len(reader.frames) >= sum(map(len, expected.values())))
+        assert by_run(reader.events) == expected
+        mine = {run.flow_id: expected[run.flow_id] for run in [*runs, before] if run.flow_name == FLOW}
+        await one.until(lambda: len(one.frames) >= sum(map(len, mine.values())))
+        assert by_run(one.events) == mine
+        assert over.flow_id not in by_run(reader.events)
+        assert rig.subscribers == 4, "runs that are over are no longer waited for, only the indexes are"
+        assert all(frame.event == frame.record.kind and frame.v == 1 for frame in reader.frames)
+
+
+async def test_patterns_choose_kinds(rig: TailRig) -> None:
+    patterns = ["step.attempt.*", "flow.complete"]
+    async with reading(partial(rig.bus.tail_kinds, patterns=patterns)) as reader:
+        await reader.live()
+        run = await rig.told()
+        expected = [
+            event for event in await rig.records(run) if any(kinds.fits(pattern, event.kind) for pattern in patterns)
+        ]
+        await reader.until(lambda: len(reader.frames) >= len(expected))
+        assert reader.events == expected
+
+
+async def test_runs_that_the_client_may_not_see_are_left_out(rig: TailRig) -> None:
+    yours = await rig.begin("yours", tenant="you")
+    async with reading(partial(rig.bus.tail_kinds, may_see=lambda run: run.tenant == "me")) as reader:
+        await reader.live()
+        await rig.go_on(yours)
+        await rig.told("yours-too", tenant="you")
+        mine = await rig.told("mine", tenant="me")
+        expected = await rig.records(mine)
+        await reader.until(lambda: len(reader.frames) >= len(expected))
+        assert reader.events == expected
+
+
+async def test_a_client_that_falls_behind_loses_nothing(rig: TailRig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feed, "CAPACITY", 2)
+    before = await rig.begin("before")
+    runs = [Run(f"run-{number}", FLOW) for number in range(6)]
+    seen: list[Event] = []
+    expected = 0
+
+    async def write() -> None:
+        nonlocal expected
+        await asyncio.gather(*(rig.told(run.flow_id) for run in runs[1:]))
+        expected = sum([len(await rig.records(run)) for run in runs]) + len(await rig.records(before)) - 1
+
+    begun = asyncio.Event()
+
+    async def note() -> None:
+        begun.set()
+
+    async def start() -> None:
+        await begun.wait()
+        await asyncio.gather(rig.told(runs[0].flow_id), rig.go_on(before))
+
+    starting = asyncio.create_task(start())
+    async with asyncio.timeout(PATIENCE):
+        async for frame in rig.bus.tail_kinds(Client(lambda: None, note)):
+            if not seen:
+                await starting
+                await write()  # all of it comes while this client is busy
+            seen.append(frame.record)
+            if len(seen) == expected:
+                break
+    assert by_run(seen) == {
+        "before": (await rig.records(before))[1:],
+        **{run.flow_id: await rig.records(run) for run in runs},
+    }
+
+
+@pytest.mark.parametrize("ends", [True, False])
+async def test_a_run_whose_end_was_not_heard_is_left(
+    rig: TailRig, monkeypatch: pytest.MonkeyPatch, *, ends: bool
+) -> None:
+    monkeypatch.setattr(kind_tail, "_AUDIT_SECONDS", 0.0)
+    monkeypatch.setattr(kind_tail, "_LOOK_SECONDS", 0.05)
+    run = await rig.begin()
+    async with reading(partial(rig.bus.tail_kinds, flow_name=FLOW)) as reader:
+        await reader.live()
+        assert rig.subscribers == 2
+        if ends:
+            await rig.redis.hset(keys.flow(run.flow_id), "ended", 1)
+        else:
+            await rig.remove(run)
+        async with asyncio.timeout(PATIENCE):
+            while rig.subscribers != 1:  # noqa: ASYNC110 - nobody tells that a client has left a channel
+                await asyncio.sleep(0.01)
+        assert not reader.frames
+
+
+@pytest.mark.req("R003-1.3.06")
+async def test_the_run_that_begins_while_a_client_subscribes_comes_whole_or_not_at_all_from_its_start(
+    rig: TailRig,
+) -> None:
+    """Whatever falls between the looks of a new subscriber is read once, in order and without a hole."""
+    for round_ in range(8):
+        names = [FLOW, f"new-{round_}"]
+        runs = [Run(f"run-{round_}-{number}", names[number % 2]) for number in range(6)]
+        writing = [asyncio.create_task(rig.told(run.flow_id, run.flow_name)) for run in runs]
+        for _ in range(round_ * 3):
+            await asyncio.sleep(0)
+        async with reading(rig.bus.tail_kinds) as reader:
+            await reader.live()
+            await asyncio.gather(*writing)
+            last = await rig.told(f"last-{round_}", names[1])
+            whole = {run.flow_id: await rig.records(run) for run in [*runs, last]}
+            await reader.until(
+                lambda reader=reader, last=last: any(
+                    event.kind in kinds.FLOW_ENDS and event.stream.endswith(last.flow_id) for event in reader.events
+                )
+            )
+            await reader.until(
+                lambda reader=reader, whole=whole: all(
+                    not found or found[-1].kind in kinds.FLOW_ENDS for found in by_run(reader.events).values()
+                )
+            )
+            for flow_id, found in by_run(reader.events).items():
+                assert found == whole[flow_id][len(whole[flow_id]) - len(found) :]
+            assert by_run(reader.events)[last.flow_id] == whole[last.flow_id]
