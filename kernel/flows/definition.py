@@ -52,7 +52,10 @@ def backoff_of(step: FlowStep, config: Config) -> Backoff:
     """The delays between attempts: what the step leaves out is that of the workers."""
     found = Backoff()
     found.CopyFrom(config.worker.backoff)
-    found.MergeFrom(step.backoff)
+    if step.backoff.HasField("base"):
+        found.base.CopyFrom(step.backoff.base)
+    if step.backoff.HasField("max"):
+        found.max.CopyFrom(step.backoff.max)
     return found
 
 
