@@ -16,6 +16,7 @@ _ENVELOPE: Final = 2048
 """Bytes of an event beside the payload: names, ids, times, a token."""
 _SHARED: Final = "deliveries/"
 _LENGTH_OF_DATE: Final = len("2025-10-28")
+_SPACE: Final = b" \t\n\r"
 _PAGE: Final = 1000
 
 
@@ -29,11 +30,12 @@ class Payloads:
         self._kept_ms = millis(config.parked_ttl) + 2 * millis(config.retention)
 
     async def hit(self, by: By, payload: bytes | None, flow_id: str = "", step_key: str = "") -> Hit:
-        """The hit of a payload, which is JSON. The same payload for the same gate gives the same hit.
+        """The hit of a payload, which is JSON and kept as it is, but for white space around it.
 
-        `flow_id` and `step_key`: the gate, where it is known; its object lies with those of the run. `UNAVAILABLE`
-        where the object store does not answer.
+        The same payload for the same gate gives the same hit. `flow_id` and `step_key`: the gate, where it is known;
+        its object lies with those of the run. `UNAVAILABLE` where the object store does not answer.
         """
+        payload = payload.strip(_SPACE) if payload is not None else None
         if payload is None or len(payload) <= self._most:
             return Hit(by, payload)
         folder = f"flows/{flow_id}/{step_key}/" if flow_id else f"{_SHARED}{self._date()}/"
