@@ -110,6 +110,13 @@ def test_toml_and_yaml_say_the_same(tmp_path: Path) -> None:
     assert getattr(steps["ask"], "with") == b'"${gates.embed.secret}"'
 
 
+def test_the_example_of_the_documentation_loads(tmp_path: Path) -> None:
+    text = (Path(__file__).parents[2] / "docs/flows.md").read_text()
+    example = text.partition("```toml\n")[2].partition("```")[0]
+    loaded = _load(tmp_path, example + '[tasks.embed]\nendpoint = "http://127.0.0.1:1/v1"\n', "f.toml")
+    assert order_of_steps(loaded.flows["harvest"]) == ["fetch", "ask", "embed", "night"]
+
+
 def test_the_environment_may_give_flows() -> None:
     text = '{f: {steps: {s: {handler: "x.y:Z", with: {a: [1, "${input}"]}}}}}'
     loaded = configuration.load(None, {"FETCHBOX_FLOWS": text})
