@@ -88,7 +88,7 @@ class Journal(Protocol):
         """Adds events with their patches. Log lines beyond the most that a run may have are left out of the answer.
 
         ConflictError: another has appended since the fence was read; also a repetition of what was stored while the
-        reply was lost. RunGoneError: there is no such run, or it has ended.
+        reply was lost. RunGoneError: there is no such run, it has ended, or lines come before its first event.
         """
         ...
 

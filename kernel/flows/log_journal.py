@@ -101,6 +101,8 @@ class LogJournal:
         run, known = append.run, await self._find(append.run.flow_id)
         if known is None or known.ended or known.run != run:
             raise RunGoneError(f"the run {run.flow_id} is unknown, or has ended")
+        if append.fence is None and known.revision == 0:
+            raise RunGoneError(f"the run {run.flow_id} has not begun")
         if append.fence not in (None, known.revision):
             raise ConflictError(f"the run {run.flow_id} has revision {known.revision}, not {append.fence}")
         for batch, appended in known.batches:

@@ -100,6 +100,7 @@ class StoreWiring:
         self._clock = clock or SystemClock()
         self._waiting: deque[_Item] = deque()
         self._again: list[_Unit] = []
+        self._put_off: list[_Item] = []
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()
         self._detach: Unsubscribe | None = None
@@ -128,15 +129,15 @@ class StoreWiring:
         stopped = unavailable("The service stops; the outcome is open.")
         for unit in self._again:
             unit.settle(stopped)
-        for item in self._waiting:
+        for item in (*self._put_off, *self._waiting):
             item.message.receipt.settle(stopped)
-        self._again, self._waiting = [], deque()
+        self._again, self._put_off, self._waiting = [], [], deque()
 
     async def _settled(self, seconds: float) -> None:
         try:
             await asyncio.wait_for(self._idle.wait(), seconds)
         except TimeoutError:
-            _log.warn("events_not_stored", waiting=len(self._waiting) + len(self._again))
+            _log.warn("events_not_stored", waiting=len(self._waiting) + len(self._put_off) + len(self._again))
 
     def _take(self, message: Message) -> bool:
         events = tuple(event for event in message.events if event.kind in TIMELINE_KINDS)
@@ -161,8 +162,10 @@ class StoreWiring:
             while self._waiting or self._again:
                 items = [self._waiting.popleft() for _ in range(min(_AT_ONCE, len(self._waiting)))]
                 await self._store(items)
-                if self._again:
+                if self._again or self._put_off:
                     await self._clock.sleep(_PAUSE)
+                    self._waiting.extendleft(reversed(self._put_off))
+                    self._put_off = []
             self._idle.set()
 
     async def _store(self, items: Sequence[_Item]) -> None:
@@ -184,13 +187,17 @@ class StoreWiring:
             self._conclude(unit, outcome)
 
     def _conclude(self, unit: _Unit, outcome: Outcome) -> None:
-        away = isinstance(outcome, FetchboxError) and outcome.reason == REASON_UNAVAILABLE
-        if away and unit.sealed().batch and self._clock.monotonic() - unit.since < _PATIENCE:
+        if unit.sealed().batch and self._may_wait(outcome, unit.since):
             self._again.append(unit)
             return
         if unit.sealed().batch and isinstance(outcome, Exception):
             _log.warn("log_lines_not_stored", count=len(unit.writes), error=outcome)
         unit.settle(outcome)
+
+    def _may_wait(self, outcome: Outcome | Exception, since: float) -> bool:
+        """Whether log lines are tried again: what was published under a fence is its publisher's to repeat."""
+        away = isinstance(outcome, FetchboxError) and outcome.reason == REASON_UNAVAILABLE
+        return away and self._clock.monotonic() - since < _PATIENCE
 
     async def _units(self, items: Sequence[_Item]) -> list[_Unit]:
         """The appends of these messages, in their order; those that cannot be are settled."""
@@ -205,7 +212,10 @@ class StoreWiring:
                     lines.pop(run.flow_id, None)
                     found.append(await self._fenced(run, item))
             except Exception as error:  # noqa: BLE001 - it concerns this message alone, and its publisher is told
-                item.message.receipt.settle(error)
+                if item.message.context.fence is None and self._may_wait(error, item.since):
+                    self._put_off.append(item)
+                else:
+                    item.message.receipt.settle(error)
         return found
 
     async def _run_of(self, item: _Item) -> Run:

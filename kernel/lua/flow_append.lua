@@ -3,10 +3,10 @@
 -- KEYS flow, timeline, snapshot, steps, logs, runs, due, wake, ended
 -- ARGV flow_id, name, fence, signal, end, max_logs, clears, batch, each: target, kind, subject, meta, data
 -- returns {verdict, revision, the id of each event, '' for a log line that was dropped}
--- A verdict is ok | conflict (the fence is not the revision) | gone (no such run of this flow, or it has ended) |
--- foreign (a key of the run holds no stream). Targets count from 0, the timeline, in the order of KEYS; patches follow
--- their event. A batch of log lines that was stored before is told, not stored again. Permitted when memory is short:
--- runs that were accepted go on.
+-- A verdict is ok | conflict (the fence is not the revision) | gone (no such run of this flow, it has ended, or lines
+-- come before its first event) | foreign (a key of the run holds no stream). Targets count from 0, the timeline, in the
+-- order of KEYS; patches follow their event. A batch of log lines that was stored before is told, not stored again.
+-- Permitted when memory is short: runs that were accepted go on.
 local F, floor = KEYS[1], math.floor
 local fence, ends, batch = ARGV[3], ARGV[5] == '1', ARGV[8]
 local h = redis.call('HMGET', F, 'rev', 'ended', 'logs', 'logged', 'name')
@@ -16,6 +16,8 @@ if fence ~= '' and fence ~= h[1] then return {'conflict', rev} end
 for i = 2, 6 do
   local kind = redis.call('TYPE', KEYS[i])['ok']
   if kind ~= 'stream' and kind ~= 'none' then return {'foreign', rev} end
+  -- The first event of a run is its start, which stands under a fence.
+  if i == 2 and kind == 'none' and fence == '' then return {'gone', rev} end
 end
 
 -- `logged` names the last batches: ' batch ms seq stored all', one after the other.

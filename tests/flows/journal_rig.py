@@ -73,6 +73,13 @@ async def begun(journal: Journal, flow_id: str = "run-1", flow_name: str = "exam
     return run
 
 
+async def started(journal: Journal, flow_id: str = "run-1") -> Run:
+    """A run that has its first event; its revision is 1."""
+    run = await begun(journal, flow_id)
+    assert (await journal.append(append_of(run, [start(run)], FlowState(), 0))).revision == 1
+    return run
+
+
 def start(run: Run) -> Event:
     meta = {"flowId": run.flow_id, "flowName": run.flow_name}
     return draft(kinds.FLOW_START, {"flowName": run.flow_name}, meta, "jobs:stream")

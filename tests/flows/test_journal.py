@@ -18,6 +18,7 @@ from journal_rig import (
     of_step,
     opened,
     start,
+    started,
     story,
     tell,
     whole,
@@ -85,8 +86,7 @@ async def test_projections_are_in_step_with_the_timeline(journal: Journal) -> No
 
 
 async def test_the_fence_lets_one_of_two_writers_through(journal: Journal) -> None:
-    run = await begun(journal)
-    revision = (await journal.append(append_of(run, [start(run)], FlowState(), 0))).revision
+    run, revision = await started(journal), 1
     before = await whole(journal, run, VIEW_TIMELINE)
     state = state_of(before)
     ends = append_of(run, [end(run)], state, revision)
@@ -119,10 +119,12 @@ async def test_a_run_that_ended_or_is_unknown_takes_nothing(journal: Journal) ->
     before = await whole(journal, run, VIEW_TIMELINE)
     revision = told[-1].revision
     stranger = Run("run-9", "example-flow")
+    unborn = await begun(journal, "run-2")
     misnamed = Run("run-1", "another-flow")
     for late in (
         append_of(run, [of_step(run, kinds.STEP_ATTEMPT_STARTED, 2)], state_of(before), revision),
         append_of(run, [line(run, "late")], FlowState(), None),
+        append_of(unborn, [line(unborn, "early")], FlowState(), None),
         append_of(stranger, [start(stranger)], FlowState(), 0),
         append_of(misnamed, [line(misnamed, "lost")], FlowState(), None),
     ):
@@ -136,8 +138,7 @@ async def test_a_run_that_ended_or_is_unknown_takes_nothing(journal: Journal) ->
 
 @pytest.mark.req("R003-3.3.07", "R003-3.3.08", "R003-3.4.03")
 async def test_log_lines_are_stored_once_and_referenced(journal: Journal) -> None:
-    run = await begun(journal)
-    revision = (await journal.append(append_of(run, [start(run)], FlowState(), 0))).revision
+    run, revision = await started(journal), 1
     lines = append_of(run, [line(run, f"payload-{n}") for n in range(3)], FlowState(), None)
     first = await journal.append(lines)
     assert first.revision == revision
@@ -156,25 +157,25 @@ async def test_log_lines_are_stored_once_and_referenced(journal: Journal) -> Non
 
 
 async def test_an_old_batch_is_told_while_others_log_too(journal: Journal) -> None:
-    run = await begun(journal)
+    run = await started(journal)
     batches = [append_of(run, [line(run, f"{n}")], FlowState(), None) for n in range(5)]
     stored = [await journal.append(batch) for batch in batches]
     assert [await journal.append(batch) for batch in batches] == stored
-    assert len(await whole(journal, run, VIEW_TIMELINE)) == 5
+    assert len(await whole(journal, run, VIEW_TIMELINE)) == 1 + 5
 
 
 async def test_lines_beyond_the_most_are_left_out_with_their_references(journal: Journal) -> None:
-    run = await begun(journal)
+    run = await started(journal)
     await journal.append(append_of(run, [line(run, f"{n}") for n in range(MAX_LOGS - 2)], FlowState(), None))
     cut = append_of(run, [line(run, f"cut {n}") for n in range(5)], FlowState(), None)
     appended = await journal.append(cut)
     assert [data_of(event)["msg"] for event in appended.events] == ["cut 0", "cut 1"]
     assert await journal.append(cut) == appended
     assert (await journal.append(append_of(run, [line(run, "none")], FlowState(), None))).events == ()
-    assert len(await whole(journal, run, VIEW_TIMELINE)) == MAX_LOGS
+    assert len(await whole(journal, run, VIEW_TIMELINE)) == 1 + MAX_LOGS
     assert len(await whole(journal, run, VIEW_LOGS)) == MAX_LOGS
     # Only log lines are limited.
-    assert len((await journal.append(append_of(run, [end(run)], FlowState(), 0))).events) == 1
+    assert len((await journal.append(append_of(run, [end(run)], FlowState(), 1))).events) == 1
 
 
 async def test_many_runs_at_once(journal: Journal) -> None:

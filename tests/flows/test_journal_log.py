@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from journal_rig import MAX_LOGS, agree, append_of, begun, line, opened, start, story, tell, whole
+from journal_rig import MAX_LOGS, agree, append_of, begun, line, opened, started, story, tell, whole
 
 from fetchbox.flow.v1.event_pb2 import VIEW_LOGS, VIEW_TIMELINE
 from kernel.flows.journal import VIEWS, Journal, stream_of
@@ -113,8 +113,7 @@ async def test_projections_that_could_not_be_written_are_added_by_the_next_appen
 @pytest.mark.req("R003-3.1.03", "R003-3.1.04", "R003-3.3.09")
 async def test_files_are_lines_of_json_that_rotate_into_gzip(tmp_path: Path) -> None:
     async with opened("file", tmp_path) as journal:
-        run = await begun(journal)
-        await journal.append(append_of(run, [start(run)], FlowState(), 0))
+        run = await started(journal)
         for n in range(MAX_LOGS):
             await journal.append(append_of(run, [line(run, f"{n} {'x' * 200}")], FlowState(), None))
         timeline = await whole(journal, run, VIEW_TIMELINE)
@@ -145,9 +144,7 @@ def _folders(root: Path) -> set[str]:
 @pytest.mark.req("R003-3.1.05")
 async def test_memory_is_a_ring_a_stream() -> None:
     journal = LogJournal(MemoryLog(capacity=5), max_logs=100)
-    run, other = await begun(journal), await begun(journal, "run-2")
-    await journal.append(append_of(run, [start(run)], FlowState(), 0))
-    await journal.append(append_of(other, [start(other)], FlowState(), 0))
+    run, other = await started(journal), await started(journal, "run-2")
     stored = []
     for n in range(20):
         stored += (await journal.append(append_of(run, [line(run, f"{n}")], FlowState(), None))).events

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from journal_rig import agree, append_of, begun, end, eventually, line, redis_config, start, story, tell, whole
+from journal_rig import agree, append_of, begun, end, eventually, line, redis_config, start, started, story, tell, whole
 
 from fetchbox.config.v1.config_pb2 import Config
 from fetchbox.flow.v1.event_pb2 import VIEW_LOGS, VIEW_SNAPSHOT, VIEW_TIMELINE
@@ -211,7 +211,7 @@ async def test_accepted_runs_go_on_while_memory_is_short(journal: RedisJournal, 
 async def test_orders_and_timelines_of_many_runs_are_read_at_once(journal: RedisJournal, clients: RedisClients) -> None:
     told = await begun(journal, "told")
     await tell(journal, told, story(told))
-    long = await begun(journal, "long")
+    long = await started(journal, "long")
     for _ in range(5):
         lines = [line(long, f"{n}") for n in range(249)]
         await journal.append(append_of(long, lines, FlowState(), None))
@@ -244,13 +244,13 @@ async def test_who_waits_for_a_stream_gets_the_end_of_a_run(journal: RedisJourna
 
 
 async def test_a_batch_is_remembered_among_many(journal: RedisJournal, clients: RedisClients) -> None:
-    run = await begun(journal)
+    run = await started(journal)
     for n in range(100):
         batch = append_of(run, [line(run, f"{n}")], FlowState(), None)
         assert await journal.append(batch) == await journal.append(batch)
     assert len(await whole(journal, run, VIEW_LOGS)) == 100
     assert len(await clients.commands.hget(keys.flow(run.flow_id), "logged")) < 1024
-    await journal.append(append_of(run, [end(run)], FlowState(), 0))
+    await journal.append(append_of(run, [end(run)], FlowState(), 1))
     assert not await clients.commands.hexists(keys.flow(run.flow_id), "logged")
     with pytest.raises(RunGoneError):
         await journal.append(batch)
