@@ -9,9 +9,8 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from decimal import Decimal
-from json.decoder import scanstring  # type: ignore[attr-defined]  # the typeshed leaves it out
 from typing import Any, Final, NoReturn
 
 import orjson
@@ -20,13 +19,17 @@ _LONG: Final = re.compile(rb"[0-9]{19}")
 """Numbers that orjson may read as a double."""
 _MOST_DIGITS: Final = 4000
 """Python builds no whole numbers of more than 4300 digits from text."""
-_NESTING: Final = re.compile(rb'"(?:[^"\\]|\\.)*+"|[\[{]|[\]}]', re.DOTALL)
+_TOKEN: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[\[{]|[\]}]|[^][{}",:\s]++', re.DOTALL)
 _STEPS: Final = {b"[": 1, b"{": 1, b"]": -1, b"}": -1}
-_SPACE: Final = re.compile(r"[ \t\n\r]*")
+_SPACE: Final = re.compile(rb"[ \t\n\r]*")
+_END: Final = ord("}")
 
 
 def load(text: bytes) -> Any:
-    """The value of a JSON text; a number beyond every double comes as a `Decimal`. ValueError for what is no JSON."""
+    """The value of a JSON text; ValueError for what is none.
+
+    A number beyond every double comes as an infinite `Decimal`, which has no JSON form.
+    """
     if _LONG.search(text) is None:
         try:
             return orjson.loads(text)
@@ -43,6 +46,8 @@ def dump(value: Any) -> bytes:
     try:
         return orjson.dumps(value)
     except TypeError:
+        pass  # It is beyond what orjson writes; the encoder below writes more, or says what is wrong.
+    try:
         return json.dumps(value, separators=(",", ":"), allow_nan=False, default=_unknown).encode()
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
@@ -58,22 +63,30 @@ def pairs(text: bytes) -> list[tuple[str, bytes]]:
     is_object = isinstance(load(text), dict)
     if not is_object:
         raise ValueError("it is no JSON object")
-    try:
-        return [(key, raw.encode()) for key, raw in _members(text.decode())]
-    except RecursionError:
-        raise ValueError("it is nested too deeply") from None
+    return list(_members(text))
 
 
-def _members(text: str) -> Iterator[tuple[str, str]]:
+def _members(text: bytes) -> Iterator[tuple[str, bytes]]:
     """Key and text of each member of what is known to be a JSON object."""
     at = _skip(text, _skip(text, 0) + 1)
-    while text[at] != "}":
-        key, at = scanstring(text, at + 1, True)
-        start = _skip(text, _skip(text, at) + 1)
-        _, at = _scan(text, start)
-        yield key, text[start:at]
-        at = _skip(text, at)
-        at = _skip(text, at + 1) if text[at] == "," else at
+    while text[at] != _END:
+        end = _end(text, at)
+        key = load(text[at:end])
+        at = _skip(text, _skip(text, end) + 1)  # past the colon
+        end = _end(text, at)
+        yield key, text[at:end]
+        at = _skip(text, end)
+        at = _skip(text, at + 1) if text[at] != _END else at
+
+
+def _end(text: bytes, at: int) -> int:
+    """Where the value ends that begins there. It does not recurse, so that depth is no matter."""
+    depth = 0
+    for token in _TOKEN.finditer(text, at):
+        depth += _STEPS.get(token.group(), 0)
+        if not depth:
+            return token.end()
+    raise ValueError("it is no JSON")
 
 
 def is_deeper(text: bytes, levels: int) -> bool:
@@ -81,26 +94,26 @@ def is_deeper(text: bytes, levels: int) -> bool:
     if text.count(b"[") + text.count(b"{") <= levels:
         return False
     depth = 0
-    for token in _NESTING.finditer(text):
+    for token in _TOKEN.finditer(text):
         depth += _STEPS.get(token.group(), 0)
         if depth > levels:
             return True
     return False
 
 
-def _skip(text: str, at: int) -> int:
+def _skip(text: bytes, at: int) -> int:
     """Past white space."""
     match = _SPACE.match(text, at)
     return match.end() if match else at
 
 
 def _integer(text: str) -> int | Decimal:
-    return int(text) if len(text) < _MOST_DIGITS else Decimal(text)
+    return int(text) if len(text) < _MOST_DIGITS else Decimal(float(text))
 
 
 def _fraction(text: str) -> float | Decimal:
     value = float(text)
-    return value if math.isfinite(value) else Decimal(text)
+    return value if math.isfinite(value) else Decimal(value)
 
 
 def _constant(name: str) -> NoReturn:
@@ -112,4 +125,3 @@ def _unknown(value: object) -> NoReturn:
 
 
 _decoder = json.JSONDecoder(parse_int=_integer, parse_float=_fraction, parse_constant=_constant)
-_scan: Final[Callable[[str, int], tuple[Any, int]]] = _decoder.scan_once  # type: ignore[attr-defined]  # the same

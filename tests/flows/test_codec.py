@@ -202,6 +202,27 @@ def test_repeated_keys_read_as_their_last() -> None:
     assert values.load(b'{"a":1,"a":[2]}') == {"a": [2]}
 
 
+def test_depth_is_no_matter_for_members_and_is_told_where_it_is() -> None:
+    deep = b"[" * 1000 + b"1" + b"]" * 1000
+    assert values.members(b'{"a":%s,"b":{"c":"}"}}' % deep) == {"a": deep, "b": b'{"c":"}"}'}
+    nested: list[object] = []
+    for _ in range(300):
+        nested = [nested]
+    assert values.dump(nested) == b"[" * 301 + b"]" * 301
+    for _ in range(5000):
+        nested = [nested]
+    with pytest.raises(ValueError, match="too deeply"):
+        values.dump(nested)
+    with pytest.raises(ValueError, match="too deeply"):
+        values.load(b"[" * 5000 + b"]" * 5000)
+
+
+@pytest.mark.parametrize("text", [b"-1e400", b"1e99999999999999999999", b"9" * 5000])
+def test_a_number_beyond_every_double_is_json(text: bytes) -> None:
+    assert values.members(b'{"n" : %s }' % text) == {"n": text}
+    assert abs(values.load(text)) == float("inf")
+
+
 def test_depth_counts_brackets_outside_of_strings() -> None:
     assert values.is_deeper(b"[" * 101 + b"]" * 101, 100)
     assert not values.is_deeper(b"[" * 100 + b"]" * 100, 100)
