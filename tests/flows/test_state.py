@@ -164,7 +164,9 @@ def test_an_attempt_starts_once_it_is_scheduled_and_under_its_own_name():
     scheduled = event("step.scheduled", "a", run_id="r1", attempt=1, backoffMs=20)
     step = after(scheduled).steps["a"]
     assert (step.status, step.run_id, step.number, step.backoff_ms, step.tries) == ("scheduled", "r1", 1, 20, 0)
-    assert attempt_open(step)
+    assert (step.queue, attempt_open(step)) == ("jobs:stream", True)
+    unnamed = draft("step.attempt.started", {"stepKey": "a"}, {"stepKey": "a", "stepRunId": "r1", "attempt": 1})
+    assert after(scheduled, unnamed).steps["a"].queue == "jobs:stream"
     other = event("step.attempt.started", "a", run_id="r9", attempt=1)
     assert after(scheduled, other).steps["a"].status == "scheduled"
     step = after(scheduled, start, start).steps["a"]
@@ -194,6 +196,9 @@ def test_a_failed_attempt_is_followed_by_the_one_that_is_scheduled():
     assert (step.status, step.attempt_status, attempt_open(step)) == ("running", "failed", False)
     step = after(*failed, retry).steps["a"]
     assert (step.status, step.run_id, step.number, step.attempt, step.backoff_ms) == ("retrying", "r2", 2, 1, 500)
+    assert (step.job_id, step.queue, step.scheduled_at) == ("", "jobs:stream", step.last_event_at)
+    third = event("step.retry.scheduled", "a", run_id="r3", attempt=3)
+    assert after(*failed, retry, third).steps["a"].run_id == "r2"
     late = event("step.attempt.started", "a", run_id="r1", attempt=1)
     assert after(*failed, retry, late).steps["a"] == replace(step, last_event_at=numbered([START] * 6)[-1].ts)
     second = event("step.attempt.started", "a", run_id="r2", attempt=2)
@@ -209,6 +214,7 @@ def test_attempts_without_numbers_follow_each_other():
     for number in (1, 2):
         events.append(event("step.retry.scheduled" if events else "step.scheduled", "a"))
         events.append(event("step.attempt.started", "a", run_id=f"r{number}", attempt=number))
+        assert after(*events).steps["a"].queue == "jobs:stream"
         events.append(event("step.attempt.failed", "a", run_id=f"r{number}", attempt=number, error=1))
     step = after(*events).steps["a"]
     assert (step.tries, step.attempt, step.run_id) == (2, 2, "r2")
@@ -267,6 +273,7 @@ def test_its_deadline_releases_a_gate_of_time_and_another_only_where_the_flow_go
     def gate(*events: Event) -> Any:
         return after(*events).steps["a"].gate
 
+    assert not released(gate(gated("time")))
     assert released(gate(gated("time"), settled("timeout")))
     assert not released(gate(gated("manual"), settled("timeout")))
     went_on = gate(gated("manual"), settled("timeout"), settled("triggered", by="timeout"))
