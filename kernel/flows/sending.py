@@ -22,11 +22,10 @@ from kernel.flows.job_facts import JobFacts
 from kernel.flows.knowledge import Knowledge
 from kernel.flows.label import Label
 from kernel.flows.templates import TemplateError, mentions
+from kernel.ledger.record import STEP
 from kernel.ledger.task_queue import NewTask, TaskQueue
 from kernel.redis import RedisClients
 
-STEP: Final = "step"
-"""The task whose handler is one of the flows'."""
 KEPT_S: Final = 30 * 24 * 3600
 """How long the record of an attempt is kept at most; an engine shortens that once it has recorded the end."""
 _TEMPLATE: Final = failure_name(codes.FAILURE_CODE_VALIDATION_TEMPLATE)
