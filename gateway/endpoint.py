@@ -44,6 +44,8 @@ def endpoints(services: Mapping[ServiceDescriptor, Upstream], codec: Codec) -> I
     for service, upstream in services.items():
         for route in _servable(routes_of(service)):
             printer = Printer(route, codec)
+            if route.rest.websocket and (printer.is_bytes or not route.method.server_streaming):
+                raise RouteError(f"{route.method.full_name}: only a stream of messages can be read by WebSocket")
             events = EventFraming(route, printer, codec) if route.method.server_streaming else None
             yield Endpoint(route, Binding(route, codec), printer, upstream, events)
 

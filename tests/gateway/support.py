@@ -142,6 +142,7 @@ async def running(
     limits: Limits | None = None,
     target: str = "",
     zeros: bool = True,
+    origins: Sequence[str] = (),
 ) -> AsyncIterator[Gateway]:
     """A gateway on a free port in front of the service, or in front of `target`."""
     behaviours = Behaviours(service, functions)
@@ -155,6 +156,7 @@ async def running(
         endpoints({service: upstream}, codec),
         ErrorPrinter(Codec(descriptor_pool.Default())),
         limits or Limits(body=1 << 20, heartbeat=15.0),
+        origins,
     )
     server = HttpServer("127.0.0.1:0", handler, [upstream])
     await server.start()
