@@ -9,20 +9,21 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from decimal import Decimal
+from json.decoder import scanstring  # type: ignore[attr-defined]  # the typeshed leaves it out
 from typing import Any, Final, NoReturn
 
 import orjson
 
-_LONG: Final = re.compile(rb"[0-9]{19}")
-"""Numbers that orjson may read as a double."""
+_DIGITS: Final = bytes(ord("0") if chr(code).isdigit() and code < 128 else ord(" ") for code in range(256))
+_LONG: Final = b"0" * 19
+"""Numbers of so many digits may be beyond 64 bits: orjson would read them as doubles."""
 _MOST_DIGITS: Final = 4000
 """Python builds no whole numbers of more than 4300 digits from text."""
 _TOKEN: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[\[{]|[\]}]|[^][{}",:\s]++', re.DOTALL)
 _STEPS: Final = {b"[": 1, b"{": 1, b"]": -1, b"}": -1}
-_SPACE: Final = re.compile(rb"[ \t\n\r]*")
-_END: Final = ord("}")
+_SPACE: Final = re.compile(r"[ \t\n\r]*")
 
 
 def load(text: bytes) -> Any:
@@ -30,7 +31,7 @@ def load(text: bytes) -> Any:
 
     A number beyond every double comes as an infinite `Decimal`, which has no JSON form.
     """
-    if _LONG.search(text) is None:
+    if _LONG not in text.translate(_DIGITS):
         try:
             return orjson.loads(text)
         except orjson.JSONDecodeError:
@@ -63,45 +64,46 @@ def pairs(text: bytes) -> list[tuple[str, bytes]]:
     is_object = isinstance(load(text), dict)
     if not is_object:
         raise ValueError("it is no JSON object")
-    return list(_members(text))
+    return [(key, raw.encode()) for key, raw in _members(text.decode())]
 
 
-def _members(text: bytes) -> Iterator[tuple[str, bytes]]:
+def _members(text: str) -> Iterator[tuple[str, str]]:
     """Key and text of each member of what is known to be a JSON object."""
     at = _skip(text, _skip(text, 0) + 1)
-    while text[at] != _END:
-        end = _end(text, at)
-        key = load(text[at:end])
-        at = _skip(text, _skip(text, end) + 1)  # past the colon
+    while text[at] != "}":
+        key, at = scanstring(text, at + 1, True)
+        at = _skip(text, _skip(text, at) + 1)  # past the colon
         end = _end(text, at)
         yield key, text[at:end]
         at = _skip(text, end)
-        at = _skip(text, at + 1) if text[at] != _END else at
+        at = _skip(text, at + 1) if text[at] == "," else at
 
 
-def _end(text: bytes, at: int) -> int:
-    """Where the value ends that begins there. It does not recurse, so that depth is no matter."""
+def _end(text: str, at: int) -> int:
+    """Where the value ends that begins there."""
+    try:
+        return _scan(text, at)[1]
+    except RecursionError:
+        rest = text[at:].encode()
+        return at + len(rest[: next(end for depth, end in _depths(rest) if not depth)].decode())
+
+
+def _depths(text: bytes) -> Iterator[tuple[int, int]]:
+    """How deep each token of a JSON text leads, and where it ends."""
     depth = 0
-    for token in _TOKEN.finditer(text, at):
+    for token in _TOKEN.finditer(text):
         depth += _STEPS.get(token.group(), 0)
-        if not depth:
-            return token.end()
-    raise ValueError("it is no JSON")
+        yield depth, token.end()
 
 
 def is_deeper(text: bytes, levels: int) -> bool:
     """Whether arrays and objects nest deeper than so many levels in a JSON text."""
     if text.count(b"[") + text.count(b"{") <= levels:
         return False
-    depth = 0
-    for token in _TOKEN.finditer(text):
-        depth += _STEPS.get(token.group(), 0)
-        if depth > levels:
-            return True
-    return False
+    return any(depth > levels for depth, _ in _depths(text))
 
 
-def _skip(text: bytes, at: int) -> int:
+def _skip(text: str, at: int) -> int:
     """Past white space."""
     match = _SPACE.match(text, at)
     return match.end() if match else at
@@ -125,3 +127,6 @@ def _unknown(value: object) -> NoReturn:
 
 
 _decoder = json.JSONDecoder(parse_int=_integer, parse_float=_fraction, parse_constant=_constant)
+_finder: Final = json.JSONDecoder(parse_int=str, parse_float=str)
+_scan: Final[Callable[[str, int], tuple[Any, int]]] = _finder.scan_once  # type: ignore[attr-defined]  # typeshed's gap
+"""Finds where a value ends; what numbers in it come to does not matter."""
