@@ -11,6 +11,7 @@ import gzip
 import os
 from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
+from socket import gethostname
 from typing import Any, Final
 
 import orjson
@@ -47,8 +48,8 @@ class Archive:
         """
         path = self.path(run, ended_ms)
         await asyncio.to_thread(_make_folder, path.parent)
-        # Several processes may archive the same run at the same time.
-        draft = path.with_name(f"{path.name}.{os.getpid()}.draft")
+        # Several processes, also of several machines, may archive the same run at the same time.
+        draft = path.with_name(f"{path.name}.{gethostname()}-{os.getpid()}.draft")
         try:
             with draft.open("wb") as raw:
                 with gzip.GzipFile(fileobj=raw, mode="wb", filename="", mtime=0) as packed:

@@ -46,7 +46,8 @@ class EventManager:
             self._check(event, context)
         message = Message(tuple(events), context, Receipt())
         if not self._bus.deliver(message):
-            message.receipt.settle(NOTHING)
+            kept = any(event.kind in TIMELINE_KINDS for event in events)
+            message.receipt.settle(_no_store() if kept else NOTHING)
         return message.receipt
 
     def _check(self, event: Event, context: Context) -> None:
@@ -57,7 +58,7 @@ class EventManager:
         if rule is None:
             return
         if not self._bus.has_store:
-            raise FetchboxError(REASON_FAILED_PRECONDITION, "No store of flows is connected to this process.")
+            raise _no_store()
         meta = meta_of(event)
         for path, named, wanted in (
             ("meta.flowId", meta.flow_id, context.run.flow_id),
@@ -65,3 +66,7 @@ class EventManager:
         ):
             if named and wanted and named != wanted:
                 raise refusal([Violation(path, f"is {named}, but the event is published for {wanted}", "event.run")])
+
+
+def _no_store() -> FetchboxError:
+    return FetchboxError(REASON_FAILED_PRECONDITION, "No store of flows is connected to this process.")

@@ -141,7 +141,7 @@ class StoreWiring:
 
     def _take(self, message: Message) -> bool:
         events = tuple(event for event in message.events if event.kind in TIMELINE_KINDS)
-        if not events:
+        if not events or self._task is None or self._task.done():
             return False
         if message.context.fence is None:
             if any(event.kind != LOG for event in events):
@@ -191,7 +191,9 @@ class StoreWiring:
             self._again.append(unit)
             return
         if unit.sealed().batch and isinstance(outcome, Exception):
-            _log.warn("log_lines_not_stored", count=len(unit.writes), error=outcome)
+            # That a job says something after its run has ended is nothing to look at.
+            tell = _log.debug if isinstance(outcome, RunGoneError) else _log.warn
+            tell("log_lines_not_stored", count=len(unit.writes), error=outcome)
         unit.settle(outcome)
 
     def _may_wait(self, outcome: Outcome | Exception, since: float) -> bool:

@@ -124,6 +124,12 @@ def test_without_a_store_nothing_is_said_to_be_stored(bus: InternalBus) -> None:
     assert not seen
 
 
+async def test_what_no_store_takes_is_not_said_to_be_stored(bus: InternalBus) -> None:
+    bus.attach(lambda _: False)
+    with pytest.raises(FetchboxError, match="No store"):
+        await EventManager(bus).publish("runner.log", _LINE, _META, _CONTEXT)
+
+
 def test_what_a_store_refuses_is_no_news(bus: InternalBus) -> None:
     seen: list[Event] = []
     bus.subscribe(lambda event, _: seen.append(event))
