@@ -135,6 +135,7 @@ class Starter:
         stands = proposed if opened.created else await self._standing(flow_id)
         if stands.revision == 0:
             await begin(self._manager, stands)
+        self._reached("begun")
         # A reply that was lost on the way makes a first try look like a repetition.
         is_own = opened.created or stands.secrets == proposed.secrets
         return Started(stands, told if is_own else {})

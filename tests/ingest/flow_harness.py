@@ -133,7 +133,7 @@ class Hand:
     """Adds events to runs, as engines and workers do."""
 
     def __init__(self, manager: EventManager, resources: Resources) -> None:
-        self._manager = manager
+        self.manager = manager
         self._resources = resources
 
     @classmethod
@@ -153,7 +153,7 @@ class Hand:
         """Adds events under the fence."""
         found = await order.read(self._resources.redis, flow_id)
         assert found is not None
-        return await self._manager.publish_all(events, Context(found.run, fence=found.revision))
+        return await self.manager.publish_all(events, Context(found.run, fence=found.revision))
 
     async def step(self, flow_id: str, key: str, kind: str, attempt: int = 0, **data: Any) -> Appended:
         """Adds an event of a step."""
@@ -181,7 +181,7 @@ class Hand:
         assert found is not None
         meta = {"flowId": flow_id, "stepKey": key, "stepRunId": f"{key}-{attempt}", "attempt": attempt}
         event = draft("runner.log", {"level": "info", "msg": msg}, meta)
-        return await self._manager.publish_all([event], Context(found.run))
+        return await self.manager.publish_all([event], Context(found.run))
 
 
 def credentials(token: str) -> tuple[tuple[str, str], ...]:

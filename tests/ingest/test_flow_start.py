@@ -3,9 +3,15 @@
 import asyncio
 import json
 import re
+import sys
+from asyncio.subprocess import PIPE
+from base64 import b64encode
+from pathlib import Path
 from uuid import UUID
 
+import grpc
 import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -18,6 +24,7 @@ from kernel.flows.types import Run
 from kernel.resources import Resources
 from tests.ingest.flow_harness import INPUT, FlowClient, with_flows
 
+SERVICE = "fetchbox.flow.v1.FlowService"
 TEMPLATE = "order-${input.order}"
 
 
@@ -214,3 +221,19 @@ def test_the_first_event_holds_the_input_of_its_order(value: object, tags: list[
     assert data == ({"flowName": "f"} if text == NO_INPUT else {"flowName": "f", "input": value})
     assert text == NO_INPUT or text in event.data
     assert meta.get("tags", []) == tags
+
+
+async def test_tools_that_know_no_files_can_call_the_service(flows: Config, resources: Resources) -> None:
+    """`buf curl` asks reflection for everything, and writes bytes as base64."""
+    async with FlowClient.serving(flows, resources) as client:
+        async with grpc.aio.insecure_channel(flows.ingest.listen) as channel:
+            health = await health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(service=SERVICE))
+        assert health.status == health_pb2.HealthCheckResponse.SERVING
+        request = json.dumps({"flow": "plain", "flowId": "r", "input": b64encode(INPUT).decode()})
+        options = ("--protocol", "grpc", "--http2-prior-knowledge", "--reflect-protocol", "grpc-v1alpha")
+        url = f"http://{flows.ingest.listen}/{SERVICE}/StartFlow"
+        buf = Path(sys.executable).with_name("buf")
+        process = await asyncio.create_subprocess_exec(buf, "curl", *options, "-d", request, url, stdout=PIPE)
+        told, _ = await asyncio.wait_for(process.communicate(), 60)
+        assert json.loads(told)["flow"]["flowId"] == "r"
+        assert (await client.order("r")).input == INPUT
