@@ -19,7 +19,7 @@ from fetchbox.flow.v1.event_pb2 import (
 )
 from kernel.config import defaults
 from kernel.flows import kinds
-from kernel.flows.events import data_of, draft
+from kernel.flows.events import data_of, draft, meta_of
 from kernel.flows.journal import Append, Journal, new_batch
 from kernel.flows.log_journal import LogJournal
 from kernel.flows.order import Order
@@ -164,7 +164,7 @@ async def agree(journal: Journal, run: Run) -> None:
     state = state_of(timeline)
     assert reduce_snapshot(await whole(journal, run, VIEW_SNAPSHOT)) == snapshot(state)
     assert reduce_steps(await whole(journal, run, VIEW_STEPS)) == steps(state)
-    lines = [event.id for event in timeline if event.kind == kinds.LOG]
+    lines = [event.id for event in timeline if event.kind == kinds.LOG and meta_of(event).step_key]
     assert [reference(record) for record in await whole(journal, run, VIEW_LOGS)] == lines
     indexed = [entry for entry in reduce_runs(await whole(journal, run, VIEW_RUNS)) if entry["id"] == run.flow_id]
     assert [entry["sourceId"] for entry in indexed] == [timeline[0].id]

@@ -243,6 +243,21 @@ async def test_an_archive_that_a_crash_cut_off_is_written_again(
     assert not [path for path in written if path.suffix == ".draft"]
 
 
+async def test_a_crash_between_archive_and_trimming_is_made_good(
+    journal: RedisJournal, resources: Resources, kept: Config, tmp_path: Path
+) -> None:
+    run = await _ended(journal, resources, "old", 3 * DAY)
+    (entry,) = await whole(journal, run, VIEW_RUNS)
+    ended_ms = int(await resources.redis.commands.zscore(keys.FLOWS_ENDED, "old"))
+    path = await Archive(resources.redis, tmp_path).write(run, ended_ms, [entry.id])
+    written = path.read_bytes()
+    await _keeping(kept, resources, tmp_path).trim()
+    assert _archived(tmp_path, "*") == [path]
+    assert path.read_bytes() == written
+    assert len(gzip.decompress(written).splitlines()) > 4
+    assert len(await whole(journal, run, VIEW_TIMELINE)) == 4
+
+
 async def test_nothing_goes_that_cannot_be_archived(
     journal: RedisJournal, resources: Resources, kept: Config, tmp_path: Path
 ) -> None:
