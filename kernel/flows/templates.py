@@ -110,9 +110,9 @@ def parts_of(template: str) -> tuple[str | Expression, ...]:
 def _expression(source: str) -> Expression:
     try:
         parsed = jmespath.compile(source)
-    except JMESPathError as error:
+        return Expression(source, parsed, frozenset(paths(parsed.parsed)))
+    except (JMESPathError, RecursionError) as error:
         raise TemplateError(f"${{{source}}}: {' '.join(str(error).split())}") from error
-    return Expression(source, parsed, frozenset(paths(parsed.parsed)))
 
 
 def _end(text: str, at: int) -> int:

@@ -81,6 +81,7 @@ def test_texts_keep_their_characters() -> None:
         ('"${&input}"', "no JSON form"),
         ('{"x": 1e400}', "no JSON form"),
         ("{", "is no JSON"),
+        (f'"${{{"(" * 5000}input{")" * 5000}}}"', "recursion"),
     ],
 )
 def test_what_cannot_be_filled_in_is_told(template: str, told: str) -> None:
@@ -173,6 +174,7 @@ def test_any_value_goes_through_a_template_unchanged(value: Any) -> None:
     assert repr(values.load(render(values.dump(_escaped(value)), {}))) == repr(value)
 
 
+@pytest.mark.filterwarnings("ignore:deprecated string literal syntax")  # `a` in place of `"a"`, which JMESPath takes
 @given(st.lists(st.sampled_from(["$", "{", "}", "${", "$${", "'", '"', "`", "\\", "input", ".", "a"]), max_size=9))
 def test_any_string_is_a_template_or_an_error_that_says_so(parts: list[str]) -> None:
     template = "".join(parts)
