@@ -29,6 +29,7 @@ def listed(record: JobRecord) -> Job:
         error=json_value(record.error),
         tenant=record.tenant,
         trace_id=record.trace_id,
+        flow=record.flow or None,
     )
 
 
@@ -48,6 +49,7 @@ def snapshot_json(record: JobRecord) -> bytes:
             "error": orjson.Fragment(job.error) if job.error else None,
             "tenant": job.tenant,
             "trace_id": job.trace_id,
+            **({"flow": job.flow} if job.flow else {}),
         }
     )
 

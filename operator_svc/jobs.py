@@ -30,6 +30,7 @@ def snapshot(record: JobRecord) -> Job:
         tenant=record.tenant,
         trace_id=record.trace_id,
         task=record.task,
+        flow=record.flow or None,
     )
 
 

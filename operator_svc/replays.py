@@ -31,6 +31,7 @@ _NO_CAP = 0
 _REPLAYED = "replayed"
 _ALREADY = "already_replayed"
 _TOO_MANY = "too_many_replays"
+_OF_FLOW = "of_flow"
 
 
 class Replays:
@@ -101,6 +102,8 @@ class Replays:
         return ReplayOutcome(position=dead_letters.position(letter), outcome=outcome, replay=number)
 
     async def _queued(self, letter: Letter, task: QueuedTask, *, force: bool) -> tuple[str, int]:
+        if task.flow:
+            return _OF_FLOW, task.replay
         cap = _NO_CAP if force else self._max_replays
         if cap == _NO_CAP and not force:
             return _TOO_MANY, task.replay

@@ -10,6 +10,7 @@ from fetchbox.jobs.jobs_pb2 import JobState
 from kernel import keys
 from kernel.ids import uuid7
 from kernel.ledger import JobRecord, Ledger
+from kernel.ledger.task_queue import NewTask, TaskQueue
 from kernel.resources import Resources
 from tests.ingest.harness import Client, Refusal
 from tests.ingest.task_harness import PAYLOAD, TaskClient, with_tasks
@@ -140,6 +141,23 @@ async def test_jobs_of_manifests_are_shown_too(client: TaskClient) -> None:
     finals = keys.finals(keys.stream(keys.TASKS, keys.partition_of(job_id, client.config.streams.tasks.partitions)))
     assert await client.redis.zscore(finals, job_id) is not None
     assert await client.redis.ttl(keys.job(job_id)) == -1
+
+
+@pytest.mark.req("R003-1.1.15")
+async def test_attempts_at_steps_are_shown_and_made_by_nobody_but_a_flow(client: TaskClient) -> None:
+    refused = await Client.refused(client.create("step"))
+    assert refused.fields == ["task"]
+    job_id, label = uuid7(), "run-1 resize 2"
+    payload = b'{"flow": "order", "step": "resize", "handler": "x:Y", "input": 1}'
+    queue = TaskQueue(client.resources.redis, client.config)
+    await queue.start()
+    await queue.create(NewTask(job_id, "step", payload, 60, flow=label))
+    await queue.stop()
+    job = await client.get(job_id)
+    assert (job.task, job.payload, job.flow) == ("step", payload, label)
+    assert [(one.job_id, one.flow) for one in (await client.list(task="step")).jobs] == [(job_id, label)]
+    plain = await client.create()
+    assert not (await client.get(plain.job_id)).HasField("flow")
 
 
 # Lists.

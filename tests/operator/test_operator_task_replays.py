@@ -124,6 +124,22 @@ async def test_what_cannot_be_replayed_is_told(operator, tasks):
     assert len(await tasks.entries()) == 2
 
 
+async def test_only_a_flow_makes_another_attempt_at_its_step(operator, tasks):
+    job_id = await tasks.job("step", flow="run-1 resize 1")
+    position = await tasks.letter(job_id, task="step", code="SYSTEM_CRASH_LOOP", flow="run-1 resize 1")
+    assert await replayed(operator, position, force=True) == [("of_flow", 0)]
+    assert len(await tasks.entries()) == 1
+
+
+async def test_an_operator_sees_which_step_a_job_is_an_attempt_at(operator, tasks):
+    job_id, other = await tasks.job("step", flow="run-1 resize 1"), await tasks.job()
+    job = await operator.GetJob(pb.GetJobRequest(job_id=job_id))
+    assert (job.task, job.job_type, job.flow) == ("step", "step", "run-1 resize 1")
+    assert not (await operator.GetJob(pb.GetJobRequest(job_id=other))).HasField("flow")
+    listed_jobs = (await operator.ListJobs(pb.ListJobsRequest(task="step"))).jobs
+    assert [(one.job_id, one.flow) for one in listed_jobs] == [(job_id, "run-1 resize 1")]
+
+
 async def test_a_letter_is_replayed_after_its_record_has_expired(operator, hand, tasks):
     """The record lives for an hour, the letter for three months."""
     job_id, position = await tasks.failed(tenant="t", ttl_s=77)

@@ -360,7 +360,7 @@ class QueuedTask(_message.Message):
     job_id: _builtins.str
     """The job."""
     task: _builtins.str
-    """`chat`, `plan`, `code`, `tool`, `rag` or `embed`."""
+    """`chat`, `plan`, `code`, `tool`, `rag` or `embed`; `step` for an attempt at a step of a flow that names a handler."""
     payload: _builtins.bytes
     """The payload, JSON text byte for byte."""
     tenant: _builtins.str

@@ -173,7 +173,7 @@ class _FailureCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FailureCo
     FAILURE_CODE_HANDLER_DEADLINE: _FailureCode.ValueType  # 61
     """The handler exceeded its deadline."""
     FAILURE_CODE_HANDLER_UNKNOWN: _FailureCode.ValueType  # 62
-    """No handler is configured for the task's job type."""
+    """No handler is configured for the task, its job type, or the step of a flow that it is."""
     FAILURE_CODE_HANDLER_HTTP: _FailureCode.ValueType  # 63
     """The handler's endpoint answered with an HTTP status that is no success. On the wire the status follows:
     `HANDLER_HTTP_429`. Speaks of the endpoint for 5xx. Retryable for 408, 409, 425, 429 and 5xx other than 501 and 505 only.
@@ -317,7 +317,7 @@ FAILURE_CODE_HANDLER_ERROR: FailureCode.ValueType  # 60
 FAILURE_CODE_HANDLER_DEADLINE: FailureCode.ValueType  # 61
 """The handler exceeded its deadline."""
 FAILURE_CODE_HANDLER_UNKNOWN: FailureCode.ValueType  # 62
-"""No handler is configured for the task's job type."""
+"""No handler is configured for the task, its job type, or the step of a flow that it is."""
 FAILURE_CODE_HANDLER_HTTP: FailureCode.ValueType  # 63
 """The handler's endpoint answered with an HTTP status that is no success. On the wire the status follows:
 `HANDLER_HTTP_429`. Speaks of the endpoint for 5xx. Retryable for 408, 409, 425, 429 and 5xx other than 501 and 505 only.

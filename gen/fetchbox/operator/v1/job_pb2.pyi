@@ -40,6 +40,7 @@ class Job(_message.Message):
     TENANT_FIELD_NUMBER: _builtins.int
     TRACE_ID_FIELD_NUMBER: _builtins.int
     TASK_FIELD_NUMBER: _builtins.int
+    FLOW_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     """The job."""
     job_type: _builtins.str
@@ -61,7 +62,11 @@ class Job(_message.Message):
     trace_id: _builtins.str
     """The W3C trace id of the submit; empty for none."""
     task: _builtins.str
-    """`fetch` for the job of a manifest, else the task of seed 004: `chat`, `plan`, `code`, `tool`, `rag` or `embed`."""
+    """`fetch` for the job of a manifest, else the task of seed 004: `chat`, `plan`, `code`, `tool`, `rag` or `embed`; or
+    `step` for an attempt at a step of a flow that has a handler of its own.
+    """
+    flow: _builtins.str
+    """The attempt at a step of a flow that it is: `{flowId} {stepKey} {attempt}`. Absent for none."""
     @_builtins.property
     def created_at(self) -> _timestamp_pb2.Timestamp:
         """When it was accepted."""
@@ -96,12 +101,15 @@ class Job(_message.Message):
         tenant: _builtins.str = ...,
         trace_id: _builtins.str = ...,
         task: _builtins.str = ...,
+        flow: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at", "last_error", b"last_error", "log_cursor", b"log_cursor", "updated_at", b"updated_at"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_flow", b"_flow", "created_at", b"created_at", "flow", b"flow", "last_error", b"last_error", "log_cursor", b"log_cursor", "updated_at", b"updated_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at", "job_id", b"job_id", "job_type", b"job_type", "last_error", b"last_error", "log_cursor", b"log_cursor", "manifest_key", b"manifest_key", "resource_completed", b"resource_completed", "resource_failed", b"resource_failed", "resource_total", b"resource_total", "results_key", b"results_key", "status", b"status", "task", b"task", "tenant", b"tenant", "trace_id", b"trace_id", "updated_at", b"updated_at"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_flow", b"_flow", "created_at", b"created_at", "flow", b"flow", "job_id", b"job_id", "job_type", b"job_type", "last_error", b"last_error", "log_cursor", b"log_cursor", "manifest_key", b"manifest_key", "resource_completed", b"resource_completed", "resource_failed", b"resource_failed", "resource_total", b"resource_total", "results_key", b"results_key", "status", b"status", "task", b"task", "tenant", b"tenant", "trace_id", b"trace_id", "updated_at", b"updated_at"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__flow: _TypeAlias = _typing.Literal["flow"]  # noqa: Y015
+    _WhichOneofArgType__flow: _TypeAlias = _typing.Literal["_flow", b"_flow"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__flow) -> _WhichOneofReturnType__flow | None: ...
 
 Global___Job: _TypeAlias = Job  # noqa: Y015
 

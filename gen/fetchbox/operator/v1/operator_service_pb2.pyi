@@ -430,8 +430,8 @@ class ReplayOutcome(_message.Message):
     position: _builtins.str
     """`DeadLetter.position`."""
     outcome: _builtins.str
-    """`replayed`, `already_replayed`, `not_found`, `canceled`, `not_failed`, `too_many_replays`, or `gone` for a resource
-    whose job was pruned.
+    """`replayed`, `already_replayed`, `not_found`, `canceled`, `not_failed`, `too_many_replays`, `gone` for a resource
+    whose job was pruned, or `of_flow` for an attempt at a step of a flow: only its flow makes another.
     """
     replay: _builtins.int
     """The number of this replay."""

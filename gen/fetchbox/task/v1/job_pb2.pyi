@@ -9,10 +9,10 @@ import builtins as _builtins
 import sys
 import typing as _typing
 
-if sys.version_info >= (3, 11):
-    from typing import TypeAlias as _TypeAlias, Never as _Never
+if sys.version_info >= (3, 10):
+    from typing import TypeAlias as _TypeAlias
 else:
-    from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
+    from typing_extensions import TypeAlias as _TypeAlias
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
@@ -33,6 +33,7 @@ class Job(_message.Message):
     ERROR_FIELD_NUMBER: _builtins.int
     TENANT_FIELD_NUMBER: _builtins.int
     TRACE_ID_FIELD_NUMBER: _builtins.int
+    FLOW_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     """The job, a UUIDv7."""
     task: _builtins.str
@@ -61,6 +62,8 @@ class Job(_message.Message):
     """The tenant; empty for none."""
     trace_id: _builtins.str
     """The 32 hex digits of the W3C trace id of the submit; empty for none."""
+    flow: _builtins.str
+    """The attempt at a step of a flow that it is: `{flowId} {stepKey} {attempt}`. Absent for none."""
     def __init__(
         self,
         *,
@@ -75,11 +78,14 @@ class Job(_message.Message):
         error: _builtins.bytes = ...,
         tenant: _builtins.str = ...,
         trace_id: _builtins.str = ...,
+        flow: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_flow", b"_flow", "flow", b"flow"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_ts", b"created_ts", "error", b"error", "job_id", b"job_id", "payload", b"payload", "result", b"result", "status", b"status", "task", b"task", "tenant", b"tenant", "trace_id", b"trace_id", "ttl_s", b"ttl_s", "updated_ts", b"updated_ts"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_flow", b"_flow", "created_ts", b"created_ts", "error", b"error", "flow", b"flow", "job_id", b"job_id", "payload", b"payload", "result", b"result", "status", b"status", "task", b"task", "tenant", b"tenant", "trace_id", b"trace_id", "ttl_s", b"ttl_s", "updated_ts", b"updated_ts"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__flow: _TypeAlias = _typing.Literal["flow"]  # noqa: Y015
+    _WhichOneofArgType__flow: _TypeAlias = _typing.Literal["_flow", b"_flow"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__flow) -> _WhichOneofReturnType__flow | None: ...
 
 Global___Job: _TypeAlias = Job  # noqa: Y015
