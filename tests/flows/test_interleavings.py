@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+import os
+import sys
+from collections.abc import Coroutine, Sequence
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fetchbox.errors.v1 import errors_pb2
+from fetchbox.flow.v1.event_pb2 import Event
 from fetchbox.flow.v1.flow_pb2 import Gate
 from kernel.errors import FetchboxError
 from kernel.flows.deliveries import Delivered, Hit
@@ -116,14 +120,12 @@ class _Story:
             self.parked.append(payload)
 
 
-def _settlements(timeline: list[Any]) -> list[tuple[str, bytes | None]]:
+def _settlements(timeline: Sequence[Event]) -> list[tuple[str, bytes | None]]:
     """How the gate before `hold` was settled: every event that says so, with the payload that came with it."""
     return [
         (event.kind.removeprefix("step.await."), members_of(event).get("payload"))
         for event in timeline
-        if event.kind.startswith("step.await.")
-        and event.kind != "step.await.scheduled"
-        and data_of(event)["stepKey"] == "hold"
+        if _settles(event, "hold")
     ]
 
 
@@ -194,3 +196,49 @@ async def _told(rig: GateRig, reason: str, rounds: list[list[tuple[str, int]]]) 
     assert state.status != "running", "whatever it is that a gate waits for: it does not wait for ever"
     await _check(story, state)
     assert (await rig.order(story.flow_id)).hits == {}
+
+
+@pytest.mark.fault(66)
+async def test_killed_processes_leave_no_gate_unsettled_or_settled_twice(redis_server: str) -> None:
+    runs = [f"run-{number}" for number in range(12)]
+    async with GateRig.at(redis_server) as rig:
+        definition = rig.define(event=gate("event", key="${flow.id}"), manual=gate("manual"))
+        for flow_id in runs:
+            await rig.start(definition, flow_id)
+        await asyncio.gather(*(_killed(redis_server, acts, runs) for acts in (25, 70, 120)))
+        for flow_id in runs:
+            await rig.event("paid", flow_id, b'"last"')
+            await rig.settle(flow_id)
+            state = await rig.settle(flow_id, late=True)
+            timeline = await rig.timeline(flow_id)
+            assert violations(timeline, definition, must_end=True) == []
+            for key in ("event", "manual"):
+                settled = [event for event in timeline if _settles(event, key)]
+                assert len(settled) == 1, (flow_id, key)
+            if state.status == "completed":
+                assert {step.status for step in state.steps.values()} == {"completed"}
+            assert (await rig.order(flow_id)).hits == {}
+        assert await rig.keys("fetchbox:gate:*") == []
+
+
+async def _killed(address: str, acts: int, runs: list[str]) -> None:
+    """A process that acts until it is killed, after so many acts."""
+    program = Path(__file__).with_name("gate_process.py")
+    argv = [sys.executable, str(program), address, str(acts), ",".join(runs)]
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    process = await asyncio.create_subprocess_exec(*argv, stdout=asyncio.subprocess.PIPE, env=environ)
+    assert process.stdout is not None
+    try:
+        for _ in range(acts):
+            assert await process.stdout.readline() == b"acted\n", "it ends only when it is killed"
+    finally:
+        process.kill()
+        await process.communicate()
+
+
+def _settles(event: Event, key: str) -> bool:
+    return (
+        event.kind.startswith("step.await.")
+        and event.kind != "step.await.scheduled"
+        and data_of(event)["stepKey"] == key
+    )
