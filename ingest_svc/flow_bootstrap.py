@@ -7,6 +7,7 @@ from fetchbox.config.v1.config_pb2 import Config
 from ingest_svc.flow_events import FlowEvents
 from ingest_svc.flow_gates import FlowGates
 from ingest_svc.flow_service import FlowService
+from ingest_svc.flow_tails import FlowTails
 from ingest_svc.offload import Offload
 from ingest_svc.publication import Reached
 from ingest_svc.running import Running
@@ -18,6 +19,7 @@ from kernel.flows.payloads import Payloads
 from kernel.flows.reading import Reading
 from kernel.flows.redis_journal import RedisJournal
 from kernel.flows.starting import Starter
+from kernel.flows.tails import StoreBus
 from kernel.flows.wiring import StoreWiring
 from kernel.ratelimit import RateLimit
 from kernel.resources import Resources
@@ -41,6 +43,7 @@ def build(
     bus, engine = internal_bus(), config.flow_engine
     journal = RedisJournal(redis, config)
     manager = EventManager(bus, engine.max_event_bytes)
+    tails = StoreBus(redis, clock)
     deliveries, payloads = Deliveries(redis, engine), Payloads(objects, engine, clock)
     service = FlowService(
         config,
@@ -57,7 +60,8 @@ def build(
             offload=offload,
         ),
         events=FlowEvents(config, clients=redis, manager=manager, deliveries=deliveries, payloads=payloads, rate=rate),
+        tails=FlowTails(redis, tails),
         offload=offload,
         running=running,
     )
-    return Flows(service, [journal, StoreWiring(bus, journal, clock)])
+    return Flows(service, [journal, StoreWiring(bus, journal, clock), *tails.duties])

@@ -5,6 +5,7 @@ raised into a status. Gates and tails have files of their own.
 """
 # ruff: noqa: N802, ARG002 - gRPC names the methods and gives each of them the same arguments
 
+from collections.abc import AsyncIterator
 from typing import Any
 
 import grpc
@@ -12,12 +13,13 @@ import grpc
 from fetchbox.config.v1.config_pb2 import Config
 from fetchbox.errors.v1 import errors_pb2
 from fetchbox.flow.v1 import flow_service_pb2 as pb
-from fetchbox.flow.v1.flow_pb2 import Flow, Gate, GateSecret
+from fetchbox.flow.v1.flow_pb2 import Flow, Frame, Gate, GateSecret
 from fetchbox.flow.v1.flow_service_pb2_grpc import FlowServiceServicer
 from ingest_svc import flow_access
 from ingest_svc.flow_events import FlowEvents
 from ingest_svc.flow_gates import FlowGates
 from ingest_svc.flow_order import check_input, read_start
+from ingest_svc.flow_tails import FlowTails
 from ingest_svc.offload import Offload
 from ingest_svc.running import Running
 from ingest_svc.task_order import HEAVY_BYTES
@@ -49,6 +51,7 @@ class FlowService(FlowServiceServicer):
         reading: Reading,
         gates: FlowGates,
         events: FlowEvents,
+        tails: FlowTails,
         offload: Offload,
         running: Running,
     ) -> None:
@@ -58,6 +61,7 @@ class FlowService(FlowServiceServicer):
         self._reading = reading
         self._gates = gates
         self._events = events
+        self._tails = tails
         self._offload = offload
         self._running = running
 
@@ -127,6 +131,18 @@ class FlowService(FlowServiceServicer):
         """Cancels a run; the run as it stands then."""
         await self._running.to_the_end(self._gates.cancel_flow(request))
         return await self._reading.whole(await self._seen(request.flow_id))
+
+    def TailFlow(self, request: pb.TailFlowRequest, context: Context) -> AsyncIterator[Frame]:
+        """Tails a stream of a run."""
+        return self._tails.flow(request, context)
+
+    def TailRuns(self, request: pb.TailRunsRequest, context: Context) -> AsyncIterator[Frame]:
+        """Tails the index of a flow's runs."""
+        return self._tails.runs(request, context)
+
+    def TailKinds(self, request: pb.TailKindsRequest, context: Context) -> AsyncIterator[Frame]:
+        """Tails the timelines of all runs by kind."""
+        return self._tails.kinds(request, context)
 
     async def _seen(self, flow_id: str) -> Order:
         return await flow_access.seen(self._clients, flow_id, current_caller())

@@ -1,5 +1,7 @@
 """Flows by REST, from the HTTP client to the streams of seed 003; their tails have files of their own."""
 
+import asyncio
+import json
 from typing import Any
 
 import pytest
@@ -7,9 +9,11 @@ import pytest
 from fetchbox.config.v1.config_pb2 import Config
 from kernel import keys
 from kernel.resources import Resources
+from tests import sse
 from tests.gateway.test_gateway_task_events import platform
 from tests.ingest.flow_harness import Hand, with_flows
 
+TIMELINE = ["flow.start", "flow.cancelled"]
 DOCUMENT = {"flow": "orders", "input": {"n": 847458834325543643, "empty": []}, "tags": ["t"]}
 
 
@@ -108,3 +112,23 @@ async def test_a_run_is_cancelled_by_rest(flows: Config, resources: Resources) -
                 assert {step["status"] for step in flow["steps"]} == {"cancelled"}
         async with live.http.get("/v1/flows?status=cancelled") as answer:
             assert [flow["flowId"] for flow in (await answer.json())["flows"]] == ["r"]
+
+
+async def test_a_run_is_tailed_by_sse_and_by_websocket(flows: Config, resources: Resources) -> None:
+    async with platform(flows, resources) as live:
+        for path, body in (("/v1/flows", {"flow": "plain", "flow_id": "r"}), ("/v1/flows/r/cancel", {})):
+            async with live.http.post(path, json=body) as answer:
+                assert answer.ok
+        async with live.http.get("/v1/flows/r/events", headers=sse.ACCEPT) as answer, asyncio.timeout(20):
+            events = [event async for event in sse.events(answer)]
+        assert [(event.id, event.type) for event in events] == [
+            (event.json["record"]["id"], kind) for event, kind in zip(events, TIMELINE, strict=True)
+        ]
+        assert [(event.json["v"], event.json["stream"]) for event in events] == [(1, "nq:flow:r")] * 2
+        async with live.http.ws_connect("/v1/flows/r/events?last=1") as socket, asyncio.timeout(20):
+            frames = [json.loads(message.data) async for message in socket]
+        assert frames == [events[-1].json]
+        async with live.http.ws_connect("/v1/flow-runs/plain/events") as socket, asyncio.timeout(20):
+            assert (await socket.receive_json())["record"]["data"]["id"] == "r"
+        async with live.http.get("/v1/flows/unknown/events", headers=sse.ACCEPT) as answer:
+            assert answer.status == 404
