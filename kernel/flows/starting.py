@@ -172,15 +172,16 @@ def _flow_id(start: Start, definition: Flow) -> str:
     if start.flow_id:
         return start.flow_id
     if definition.id:
-        return _made_id(definition.id, start.input)
+        return _made_id(definition.id, start)
     if start.idempotency_key:
         return str(uuid5(_KEYS, f"{start.tenant}\0{start.flow}\0{start.idempotency_key}"))
     return uuid7()
 
 
-def _made_id(template: str, given: bytes) -> str:
+def _made_id(template: str, start: Start) -> str:
+    scope = {"input": values.load(start.input), "flow": {"name": start.flow, "tenant": start.tenant}}
     try:
-        made = templates.render_text(template, {"input": values.load(given)})
+        made = templates.render_text(template, scope)
     except templates.TemplateError as error:
         raise refusal([Violation("input", f"does not fill the id of the flow: {error}", "flow.id")]) from error
     if not is_key_safe(made):

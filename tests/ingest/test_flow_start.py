@@ -61,6 +61,8 @@ async def test_a_start_without_any_worker_is_answered_when_its_first_event_is_st
 async def test_the_id_is_the_requests_or_the_flows_or_the_keys_or_new(flows: Config, resources: Resources) -> None:
     flows.flows["named"].CopyFrom(flows.flows["plain"])
     flows.flows["named"].id = TEMPLATE
+    flows.flows["mine"].CopyFrom(flows.flows["plain"])
+    flows.flows["mine"].id = "${flow.name}-${flow.tenant}-${input.order}"
     async with FlowClient.serving(flows, resources) as client:
 
         async def started(flow: str = "plain", **more: object) -> str:
@@ -68,6 +70,7 @@ async def test_the_id_is_the_requests_or_the_flows_or_the_keys_or_new(flows: Con
 
         assert await started("named", input=b'{"order": 7}', flow_id="mine", idempotency_key="k") == "mine"
         assert await started("named", input=b'{"order": 7}', idempotency_key="k") == "order-7"
+        assert await started("mine", input=b'{"order": 7}', tenant="acme") == "mine-acme-7"
         by_key = await started(idempotency_key="k")
         assert UUID(by_key).version == 5
         assert await started(header="k") == by_key
