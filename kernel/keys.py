@@ -263,6 +263,9 @@ def flow(flow_id: str) -> str:
 FLOWS_DUE = "fetchbox:flows:due"
 """Sorted set: run that an engine is to look at -> when, in ms of Redis time."""
 
+FLOWS_HELD = "fetchbox:flows:held"
+"""Hash: run that an engine has -> its lease, the ms of Redis time at which that ends."""
+
 FLOWS_WAKE = "fetchbox:flows:wake"
 """Stream of one entry: grows when a run is to be looked at at once; engines wait on it."""
 

@@ -176,8 +176,8 @@ FLOW_FORGET = Script(
     ("flow_id", "ended_before_ms"),
     ("entry",),
 )
-FLOW_CLAIM = Script("flow_claim", ("due",), ("max", "lease_ms"))
-FLOW_REST = Script("flow_rest", ("due",), (), ("flow_id", "lease", "next_ms"))
+FLOW_CLAIM = Script("flow_claim", ("due", "held"), ("max", "lease_ms"))
+FLOW_REST = Script("flow_rest", ("due", "held"), (), ("flow_id", "lease", "next_ms"))
 FLOW_SECRET = Script("flow_secret", ("flow",), ("step_key", "secret", "max"))
 FLOW_HIT = Script("flow_hit", ("flow", "due", "wake"), ("flow_id", "step_key", "fence", "delivery"))
 FLOW_WAIT = Script(

@@ -39,9 +39,9 @@ class Advancing:
         try:
             found = await self.journal.load(places)
         except Exception as error:
-            if len(looks) == 1 or _is_outage(error):
+            if _is_outage(error):
                 raise
-            await self._read_each(looks)
+            await self._read_each(looks, error)
             return
         for look in looks:
             if look.flow_id not in found:
@@ -50,15 +50,13 @@ class Advancing:
             look.found, events = found[look.flow_id]
             look.memory.fold(events)
 
-    async def _read_each(self, looks: Sequence[Look]) -> None:
+    async def _read_each(self, looks: Sequence[Look], error: Exception) -> None:
         """One of them cannot be read."""
+        if len(looks) == 1:
+            looks[0].fault(error)
+            return
         for look in looks:
-            try:
-                await self.read([look])
-            except Exception as error:
-                if _is_outage(error):
-                    raise
-                look.fault(error)
+            await self.read([look])
 
     async def decide(self, looks: Sequence[Look]) -> None:
         """Reads the jobs of their attempts and decides."""

@@ -17,7 +17,7 @@ from kernel.redis import Arg, RedisClients
 from kernel.scripts import FLOW_CLAIM, FLOW_REST
 from kernel.telemetry import metrics
 
-_DUE: Final = [keys.FLOWS_DUE]
+_KEYS: Final = [keys.FLOWS_DUE, keys.FLOWS_HELD]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Due:
     async def turn(self, rests: Sequence[Rest], most: int) -> Claimed:
         """Lets runs rest, then claims up to `most`. Raises `UNAVAILABLE`; may be repeated."""
         commands = [self._rest(rests)] if rests else []
-        commands.append(command(FLOW_CLAIM, _DUE, [most, self._lease_ms]))
+        commands.append(command(FLOW_CLAIM, _KEYS, [most, self._lease_ms]))
         replies = await self._link.run(commands)
         for reply in replies:
             if is_error(reply):
@@ -75,7 +75,7 @@ class Due:
         args: list[Arg] = []
         for one in rests:
             args += (one.flow_id, one.lease, one.next_ms or 0)
-        return command(FLOW_REST, _DUE, args)
+        return command(FLOW_REST, _KEYS, args)
 
 
 class DueSample:

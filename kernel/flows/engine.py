@@ -20,6 +20,7 @@ from typing import Final, TypeAlias
 from fetchbox.config.v1.config_pb2 import Config
 from fetchbox.errors.v1.errors_pb2 import REASON_UNAVAILABLE
 from kernel.clock import Clock
+from kernel.config import seconds
 from kernel.errors import FetchboxError
 from kernel.flows.advancing import Advancing
 from kernel.flows.bell import Bell
@@ -41,6 +42,9 @@ _LONGEST_WAIT: Final = 1.0
 """Seconds: what nobody signals (a lease that ends, a timer of another engine) is found so soon."""
 _PAUSES: Final = (0.1, 0.5, 1.0, 2.0)
 """Seconds after failed turns, one after the other; the last one stays."""
+
+_LEASE_USED: Final = 0.7
+"""The part of a lease behind which no job is made any more: that it has ended may be learned of late."""
 
 Work: TypeAlias = Callable[[Look], Awaitable[None]]
 
@@ -64,6 +68,7 @@ class FlowEngine(Loop):
         reached: Callable[[str], None] = _nothing,
     ) -> None:
         super().__init__("flow-engine")
+        self._patience = seconds(config.flow_engine.lease) * _LEASE_USED
         self._batch = config.flow_engine.batch
         self._bucket = config.object_store.bucket
         self._due = due
@@ -146,7 +151,7 @@ class FlowEngine(Loop):
 
     async def _advance(self, looks: Sequence[Look]) -> None:
         try:
-            await self._steps(looks)
+            await self._steps(looks, self._clock.monotonic())
         except Exception:
             for look in looks:
                 if look.flow_id not in self._slow and not look.over:
@@ -155,7 +160,7 @@ class FlowEngine(Loop):
             raise
         self._conclude(looks)
 
-    async def _steps(self, looks: Sequence[Look]) -> None:
+    async def _steps(self, looks: Sequence[Look], began: float) -> None:
         await self._read(looks)
         await self._advancing.decide(_going(looks))
         going = [look for look in _going(looks) if not self._waits(look)]
@@ -164,6 +169,11 @@ class FlowEngine(Loop):
         going = _going(going)
         for look in going:
             count(look.made.events, look.state.flow_name)
+        if self._clock.monotonic() - began > self._patience:
+            # Another engine may have the runs by now, and have made these jobs; a queued job must not be queued twice.
+            for look in going:
+                look.again()
+            return
         await self._effects.apply(going)
         self._reached("sent")
 

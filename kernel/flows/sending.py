@@ -122,9 +122,11 @@ class Sending:
         label = str(Label(run.flow_id, send.step_key, send.number))
         found = await self._clients.commands.execute_command("HMGET", keys.job(made), "created_ts", "flow")
         created, labelled = found
-        if created is not None and labelled is None:
+        if created is None:
+            return Postponed(f"ingest named the job {made}, whose record is not there")
+        if labelled is None:
             await self._clients.commands.execute_command("HSET", keys.job(made), "flow", label)
-        return JobFacts("queued", made, int(created) if created is not None and created.isdigit() else 0)
+        return JobFacts("queued", made, int(created) if created.isdigit() else 0)
 
 
 def _refused(problem: Problem) -> JobFacts:

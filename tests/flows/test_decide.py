@@ -405,7 +405,8 @@ def test_a_definition_that_cannot_be_followed_ends_the_run(steps: dict[str, Any]
 
 
 def test_much_at_once_is_recorded_in_several_appends() -> None:
-    world = World.of(defined(**{f"s{number}": TASK for number in range(100)}))
+    steps: dict[str, Any] = {f"s{number}": TASK for number in range(100)}
+    world = World.of(defined(**steps))
     world.settle()
     for send in list(world.sent):
         world.end(send.run_id, "done", result=b"1")

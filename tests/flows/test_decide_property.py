@@ -24,7 +24,7 @@ _GATES: tuple[dict[str, Any], ...] = (
 
 @st.composite
 def _flows(draw: st.DrawFn) -> Flow:
-    steps = {}
+    steps: dict[str, Any] = {}
     keys = _KEYS[: draw(st.integers(1, len(_KEYS)))]
     for index, key in enumerate(keys):
         step: dict[str, Any] = {"needs": draw(st.lists(st.sampled_from(keys[:index] or "a"), unique=True, max_size=2))}
