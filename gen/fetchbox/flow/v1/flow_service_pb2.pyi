@@ -340,7 +340,9 @@ class ReceiveWebhookRequest(_message.Message):
     """The tenant whose gates are meant; empty for those without one."""
     @_builtins.property
     def body(self) -> _httpbody_pb2.HttpBody:
-        """What was posted: JSON is the payload of the release as it is, other text as a JSON string."""
+        """What was posted: JSON is the payload of the release as it is, other text as a JSON string; empty: none. At most
+        `ingest.max_document_bytes`.
+        """
 
     def __init__(
         self,
@@ -402,7 +404,7 @@ class TriggerGateRequest(_message.Message):
     secret: _builtins.str
     """The secret of the gate; an operator needs none, and nobody does where no tokens are configured."""
     payload: _builtins.bytes
-    """What the step sees as the gate's payload: any JSON value. Optional."""
+    """What the step sees as the gate's payload: any JSON value of at most `ingest.max_document_bytes`. Optional."""
     def __init__(
         self,
         *,

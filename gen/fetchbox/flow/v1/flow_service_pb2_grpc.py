@@ -146,16 +146,18 @@ class FlowServiceServicer:
 
     def ReceiveWebhook(self, request, context):
         """Takes a webhook: it releases the gates that wait for its channel and key and that its secret opens, or is kept for
-        the next one (`flow_engine.parked_ttl`). `FORBIDDEN` where gates wait and its secret opens none of them.
+        the next one (`flow_engine.parked_ttl`). Senders need no token: the secret of a gate shows that it is theirs to
+        open. `FORBIDDEN` where it shows no right to open anything; then it is not kept either. The same again answers with
+        what was recorded; `GONE` where the gate of its secret was settled otherwise.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def TriggerGate(self, request, context):
-        """Opens a gate by hand: any gate for an operator, a `manual` one for whoever has its secret. Before the gate is placed
-        this is kept, and opens it as soon as it is. The same again answers with what was recorded; `GONE` where the gate
-        was settled otherwise.
+        """Opens a gate by hand: any gate for an operator, a `manual` one for whoever has its secret, who needs no token.
+        Before the gate is placed this is kept, and opens it as soon as it is. The same again answers with what was
+        recorded; `GONE` where the gate was settled otherwise.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -163,7 +165,7 @@ class FlowServiceServicer:
 
     def CancelGate(self, request, context):
         """Cancels a gate: its step fails, and with it the run. The same again answers with what was recorded; `GONE` where
-        the gate was settled otherwise.
+        the gate was settled otherwise, `FAILED_PRECONDITION` where it is not placed yet.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -55,16 +55,18 @@ class FlowServiceStub:
     """
     ReceiveWebhook: _grpc.UnaryUnaryMultiCallable[_flow_service_pb2.ReceiveWebhookRequest, _flow_service_pb2.ReceiveWebhookResponse]
     """Takes a webhook: it releases the gates that wait for its channel and key and that its secret opens, or is kept for
-    the next one (`flow_engine.parked_ttl`). `FORBIDDEN` where gates wait and its secret opens none of them.
+    the next one (`flow_engine.parked_ttl`). Senders need no token: the secret of a gate shows that it is theirs to
+    open. `FORBIDDEN` where it shows no right to open anything; then it is not kept either. The same again answers with
+    what was recorded; `GONE` where the gate of its secret was settled otherwise.
     """
     TriggerGate: _grpc.UnaryUnaryMultiCallable[_flow_service_pb2.TriggerGateRequest, _flow_pb2.Gate]
-    """Opens a gate by hand: any gate for an operator, a `manual` one for whoever has its secret. Before the gate is placed
-    this is kept, and opens it as soon as it is. The same again answers with what was recorded; `GONE` where the gate
-    was settled otherwise.
+    """Opens a gate by hand: any gate for an operator, a `manual` one for whoever has its secret, who needs no token.
+    Before the gate is placed this is kept, and opens it as soon as it is. The same again answers with what was
+    recorded; `GONE` where the gate was settled otherwise.
     """
     CancelGate: _grpc.UnaryUnaryMultiCallable[_flow_service_pb2.CancelGateRequest, _flow_pb2.Gate]
     """Cancels a gate: its step fails, and with it the run. The same again answers with what was recorded; `GONE` where
-    the gate was settled otherwise.
+    the gate was settled otherwise, `FAILED_PRECONDITION` where it is not placed yet.
     """
     CancelFlow: _grpc.UnaryUnaryMultiCallable[_flow_service_pb2.CancelFlowRequest, _flow_pb2.Flow]
     """Cancels a run: its gates are cancelled and its jobs stopped. A run that has ended stays as it is."""
@@ -105,16 +107,18 @@ class FlowServiceAsyncStub(FlowServiceStub):
     """
     ReceiveWebhook: _aio.UnaryUnaryMultiCallable[_flow_service_pb2.ReceiveWebhookRequest, _flow_service_pb2.ReceiveWebhookResponse]  # type: ignore[assignment]
     """Takes a webhook: it releases the gates that wait for its channel and key and that its secret opens, or is kept for
-    the next one (`flow_engine.parked_ttl`). `FORBIDDEN` where gates wait and its secret opens none of them.
+    the next one (`flow_engine.parked_ttl`). Senders need no token: the secret of a gate shows that it is theirs to
+    open. `FORBIDDEN` where it shows no right to open anything; then it is not kept either. The same again answers with
+    what was recorded; `GONE` where the gate of its secret was settled otherwise.
     """
     TriggerGate: _aio.UnaryUnaryMultiCallable[_flow_service_pb2.TriggerGateRequest, _flow_pb2.Gate]  # type: ignore[assignment]
-    """Opens a gate by hand: any gate for an operator, a `manual` one for whoever has its secret. Before the gate is placed
-    this is kept, and opens it as soon as it is. The same again answers with what was recorded; `GONE` where the gate
-    was settled otherwise.
+    """Opens a gate by hand: any gate for an operator, a `manual` one for whoever has its secret, who needs no token.
+    Before the gate is placed this is kept, and opens it as soon as it is. The same again answers with what was
+    recorded; `GONE` where the gate was settled otherwise.
     """
     CancelGate: _aio.UnaryUnaryMultiCallable[_flow_service_pb2.CancelGateRequest, _flow_pb2.Gate]  # type: ignore[assignment]
     """Cancels a gate: its step fails, and with it the run. The same again answers with what was recorded; `GONE` where
-    the gate was settled otherwise.
+    the gate was settled otherwise, `FAILED_PRECONDITION` where it is not placed yet.
     """
     CancelFlow: _aio.UnaryUnaryMultiCallable[_flow_service_pb2.CancelFlowRequest, _flow_pb2.Flow]  # type: ignore[assignment]
     """Cancels a run: its gates are cancelled and its jobs stopped. A run that has ended stays as it is."""
@@ -188,7 +192,9 @@ class FlowServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_flow_service_pb2.ReceiveWebhookResponse, _abc.Awaitable[_flow_service_pb2.ReceiveWebhookResponse]]:
         """Takes a webhook: it releases the gates that wait for its channel and key and that its secret opens, or is kept for
-        the next one (`flow_engine.parked_ttl`). `FORBIDDEN` where gates wait and its secret opens none of them.
+        the next one (`flow_engine.parked_ttl`). Senders need no token: the secret of a gate shows that it is theirs to
+        open. `FORBIDDEN` where it shows no right to open anything; then it is not kept either. The same again answers with
+        what was recorded; `GONE` where the gate of its secret was settled otherwise.
         """
 
     @_abc_1.abstractmethod
@@ -197,9 +203,9 @@ class FlowServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _flow_service_pb2.TriggerGateRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_flow_pb2.Gate, _abc.Awaitable[_flow_pb2.Gate]]:
-        """Opens a gate by hand: any gate for an operator, a `manual` one for whoever has its secret. Before the gate is placed
-        this is kept, and opens it as soon as it is. The same again answers with what was recorded; `GONE` where the gate
-        was settled otherwise.
+        """Opens a gate by hand: any gate for an operator, a `manual` one for whoever has its secret, who needs no token.
+        Before the gate is placed this is kept, and opens it as soon as it is. The same again answers with what was
+        recorded; `GONE` where the gate was settled otherwise.
         """
 
     @_abc_1.abstractmethod
@@ -209,7 +215,7 @@ class FlowServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_flow_pb2.Gate, _abc.Awaitable[_flow_pb2.Gate]]:
         """Cancels a gate: its step fails, and with it the run. The same again answers with what was recorded; `GONE` where
-        the gate was settled otherwise.
+        the gate was settled otherwise, `FAILED_PRECONDITION` where it is not placed yet.
         """
 
     @_abc_1.abstractmethod
