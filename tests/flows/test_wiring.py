@@ -258,12 +258,13 @@ async def test_no_more_is_taken_than_memory_has_room_for(monkeypatch: pytest.Mon
 
 
 async def test_a_stop_stores_what_there_is_and_tells_what_it_could_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kernel.flows.wiring._LAST_WORDS", 0.2)
+    monkeypatch.setattr("kernel.flows.wiring._LAST_WORDS", 60.0)
     journal = SlowLog()
     async with Wired(journal) as wired:
         run = await started(journal)
         stored = wired.manager.publish_all([line(run, "one")], Context(run))
     assert len((await stored).events) == 1
+    monkeypatch.setattr("kernel.flows.wiring._LAST_WORDS", 0.2)
     async with Wired(journal) as wired:
         journal.may_go.clear()
         under_way = wired.manager.publish_all([line(run, "two")], Context(run))
