@@ -1,7 +1,6 @@
 """The tails of `FlowService`: bodies of its streaming RPCs. What the caller may not see is not found, or left out."""
 
 from collections.abc import AsyncIterator, Callable
-from functools import partial
 from typing import Any, Final
 
 import grpc
@@ -16,7 +15,7 @@ from kernel.flows.stream_tail import Client
 from kernel.flows.tails import StoreBus
 from kernel.redis import RedisClients
 from kernel.validation import require_valid
-from kernel.watch import dropper, tell_begun
+from kernel.watch import Beginning, dropper
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -40,45 +39,44 @@ class FlowTails:
         """One stream of a run; `NOT_FOUND` for a run that is unknown, gone, or not the caller's to see."""
         require_valid(request)
         order = await flow_access.seen(self._clients, request.flow_id, current_caller())
+        beginning = Beginning(context)
         tail = self._bus.tail(
             order.run,
             _VIEWS[request.view],
-            _client(context),
+            Client(dropper(context), beginning.tell),
             cursor=request.cursor,
             last=request.last if request.HasField("last") else None,
             patterns=tuple(request.kinds),
         )
-        async for frame in tail:
+        async for frame in beginning.noted(tail):
             yield frame
 
     async def runs(self, request: pb.TailRunsRequest, context: Context) -> AsyncIterator[Frame]:
         """The index of a flow's runs; a flow that has none yet is waited for."""
         require_valid(request)
+        beginning = Beginning(context)
         tail = self._bus.tail_runs(
             request.flow_name,
-            _client(context),
+            Client(dropper(context), beginning.tell),
             cursor=request.cursor,
             last=request.last if request.HasField("last") else None,
             may_see=_sees(current_caller()),
         )
-        async for frame in tail:
+        async for frame in beginning.noted(tail):
             yield frame
 
     async def kinds(self, request: pb.TailKindsRequest, context: Context) -> AsyncIterator[Frame]:
         """The timelines of all runs that the caller may see."""
         require_valid(request)
+        beginning = Beginning(context)
         tail = self._bus.tail_kinds(
-            _client(context),
+            Client(dropper(context), beginning.tell),
             flow_name=request.flow_name,
             patterns=tuple(request.kinds),
             may_see=_sees(current_caller()) or (lambda _: True),
         )
-        async for frame in tail:
+        async for frame in beginning.noted(tail):
             yield frame
-
-
-def _client(context: Context) -> Client:
-    return Client(dropper(context), partial(tell_begun, context))
 
 
 def _sees(caller: Caller) -> Callable[[Standing], bool] | None:

@@ -4,7 +4,7 @@ Every service that has watchers gives them one `Feed` a kind of stream, which is
 `JobWatches` for the events of jobs.
 """
 
-from kernel.watch.beginning import tell_begun
+from kernel.watch.beginning import Beginning
 from kernel.watch.dropping import dropper
 from kernel.watch.feed import Feed, FellBehindError, News, Source, Subscription
 from kernel.watch.jobs import EventSource, JobWatches
@@ -12,6 +12,7 @@ from kernel.watch.reading import StreamRead
 from kernel.watch.streams import StreamSource
 
 __all__ = [
+    "Beginning",
     "EventSource",
     "Feed",
     "FellBehindError",
@@ -22,5 +23,4 @@ __all__ = [
     "StreamSource",
     "Subscription",
     "dropper",
-    "tell_begun",
 ]
