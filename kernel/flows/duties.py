@@ -42,7 +42,7 @@ def flow_duties(
 ) -> list[Duty]:
     """An engine with what it needs. The process stores in `journal` what `manager` publishes."""
     redis, clock = resources.redis, resources.clock
-    queue, bell = TaskQueue(redis, config), Bell(redis)
+    queue, bell = TaskQueue(redis, config, reached=reached), Bell(redis)
     advancing = Advancing(
         journal,
         manager,
