@@ -187,6 +187,24 @@ async def test_registering_and_keeping_may_be_repeated(rig: GateRig) -> None:
     assert (await rig.order("run")).hits == {"hold": b'{"by":"event"}'}
 
 
+async def test_what_came_first_for_a_gate_stays(rig: GateRig) -> None:
+    correlation = Correlation("", "event", "paid", "7")
+    await rig.event("paid", "7", b'"parked"')
+    await rig.start(rig.define(hold=gate("manual")), "run")
+    found = await rig.order("run")
+    assert await rig.deliveries.keep("run", "hold", Hit("manual", b"1"), found.revision)
+    assert await rig.deliveries.wait("run", "hold", correlation, found.revision + 1, needs_secret=False) == "hit"
+    assert (await rig.order("run")).hits == {"hold": b'{"by":"manual","payload":1}'}
+
+    await rig.start(rig.define(hold=gate("manual")), "next")
+    elsewhere = Correlation("", "event", "paid", "8")
+    found = await rig.order("next")
+    assert await rig.deliveries.wait("next", "hold", elsewhere, found.revision, needs_secret=False) == "waits"
+    assert await rig.deliveries.keep("next", "hold", Hit("manual", b"1"), found.revision)
+    assert await rig.event("paid", "8", b"2") == Delivered(parked=True)
+    assert (await rig.order("next")).hits == {"hold": b'{"by":"manual","payload":1}'}
+
+
 async def test_a_delivery_whose_answer_was_lost_is_not_delivered_again(
     rig: GateRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -164,10 +164,13 @@ async def test_a_webhook_that_shows_no_right_opens_nothing_and_is_not_kept(calle
 
 
 async def test_a_secret_opens_its_gate_under_its_own_channel_and_key_alone(caller: Caller) -> None:
-    secret = (await caller.begin())["paid"]
-    assert await refused(caller.hook("free", secret=secret)) == "FORBIDDEN"
+    secret = (await caller.begin(placed=False))["paid"]
+    for _ in range(2):  # before the gate is placed, and then
+        assert await refused(caller.hook("free", secret=secret)) == "FORBIDDEN"
+        assert await refused(caller.hook(secret=secret, tenant="acme")) == "FORBIDDEN"
+        assert await caller.redis.keys("fetchbox:gate-parked:*") == []
+        await caller.rig.settle("run")
     assert await refused(caller.hook(key="8", secret=secret)) == "FORBIDDEN"
-    assert await refused(caller.hook(secret=secret, tenant="acme")) == "FORBIDDEN"
     assert await refused(caller.hook(secret=secret, headers={"x-fetchbox-secret": "other"})) == "INVALID_PAYLOAD"
     assert (await caller.step("paid")).status == "waiting"
 
