@@ -8,7 +8,7 @@ from typing import Final
 from fetchbox.flow.v1.event_pb2 import Event
 from fetchbox.flow.v1.flow_pb2 import Flow
 from kernel import keys
-from kernel.flows import ranges, showing
+from kernel.flows import entries, ranges, showing
 from kernel.flows.events import data_of, meta_of
 from kernel.flows.kinds import FLOW_ENDS
 from kernel.flows.order import Order, read_heads
@@ -17,6 +17,7 @@ from kernel.flows.run_index import Place, RunIndex
 from kernel.flows.showing import Reduced
 from kernel.flows.state import state_of
 from kernel.flows.types import Run
+from kernel.log.offsets import START
 from kernel.objects import ObjectStore
 from kernel.redis import RedisClients
 
@@ -82,12 +83,12 @@ class Reading:
         found: list[tuple[str, str]] = []
         cursor = after
         for _ in range(_ROUNDS):
-            refs = await ranges.behind(self._clients, stream, cursor, _CHUNK)
-            found += [(ref.id, target) for ref in refs if (target := _target(ref, step_key, attempt))]
+            (refs,) = await entries.behind(self._clients, {stream: cursor or START}, _CHUNK)
+            found += [(ref.id, target) for ref in refs.events if (target := _target(ref, step_key, attempt))]
             if len(found) > limit:
                 cursor = found[limit - 1][0]
                 break
-            cursor = refs[-1].id if len(refs) == _CHUNK else ""
+            cursor = "" if refs.is_last else refs.place
             if not cursor:
                 break
         ids = [target for _, target in found[:limit]]
@@ -117,16 +118,16 @@ class Reading:
         jobs: dict[str, str] = {}
         cursor = ""
         while True:
-            events = await ranges.before(self._clients, keys.flow_timeline(run.flow_id), cursor, _CHUNK)
-            for event in events:
+            page = await entries.before(self._clients, keys.flow_timeline(run.flow_id), cursor, _CHUNK)
+            for event in page.events:
                 if event.kind in FLOW_ENDS:
                     end = event
                 meta = meta_of(event)
                 if meta.step_key in wanted and meta.job_id:
                     jobs.setdefault(meta.step_key, meta.job_id)
-            if len(events) < _CHUNK or wanted <= jobs.keys():
+            if page.is_last or wanted <= jobs.keys():
                 return end, jobs
-            cursor = events[-1].id
+            cursor = page.place
 
     async def _add_outcome(self, flow: Flow, end: Event) -> None:
         ended = state_of([end])

@@ -8,10 +8,10 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-import orjson
-
 from kernel import keys
+from kernel.flows.run_entries import RunEntry, indexed
 from kernel.flows.types import Run
+from kernel.log.offsets import parse_id
 from kernel.redis import RedisClients
 
 _LEAST = 10
@@ -39,7 +39,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One entry: where, and the run that it names."""
+    """One entry: where, and the run that it names; one without an id where it is not ours."""
 
     place: Place
     run: Run
@@ -95,12 +95,11 @@ class RunIndex:
                 index.is_read = len(rows) < count
                 if rows:
                     index.end = f"({rows[-1][0].decode()}"
-                index.entries.extend(_entry(index.flow_name, entry_id, fields) for entry_id, fields in rows)
+                index.entries.extend(_entry(index.flow_name, entry) for entry in indexed(rows))
 
 
-def _entry(flow_name: str, entry_id: bytes, fields: dict[bytes, bytes]) -> Entry:
-    ms, _, seq = entry_id.decode().partition("-")
-    return Entry(Place(int(ms), int(seq), flow_name), Run(orjson.loads(fields[b"data"])["id"], flow_name))
+def _entry(flow_name: str, entry: RunEntry) -> Entry:
+    return Entry(Place(*parse_id(entry.id), flow_name), Run(entry.flow_id, flow_name))
 
 
 def _end(flow_name: str, before: Place | None) -> str:

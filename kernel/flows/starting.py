@@ -27,6 +27,7 @@ from kernel.flows.types import ConflictError, Context, FlowState, Run
 from kernel.ids import is_key_safe, uuid7
 from kernel.ratelimit import RateLimit
 from kernel.redis import RedisClients
+from kernel.telemetry import metrics
 from kernel.validation import refusal
 
 NO_INPUT: Final = order.NULL
@@ -154,6 +155,7 @@ async def begin(manager: EventManager, opened: Order) -> bool:
         await manager.publish_all([first_event(opened)], context)
     except ConflictError:
         return False
+    metrics.FLOWS_STARTED.labels(metrics.flow(opened.run.flow_name)).inc()
     return True
 
 

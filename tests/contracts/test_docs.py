@@ -9,10 +9,13 @@ import pytest
 from buf.validate import validate_pb2
 from cli.serve import Role
 from fetchbox.config.v1.config_pb2 import Config
+from fetchbox.flow.v1 import data_pb2
+from fetchbox.flow.v1.event_pb2 import View
 from fetchbox.jobs.jobs_pb2 import DownloadTask
 from fetchbox.worker.v1.worker_service_pb2 import TaskEvent
 from kernel import config as configuration
 from kernel import keys
+from kernel.flows.kinds import RULES
 
 ROOT = Path(__file__).parents[2]
 MESSAGING = (ROOT / "docs/messaging.md").read_text()
@@ -104,6 +107,30 @@ def test_every_route_of_the_contracts_is_documented() -> None:
         for path in rules.findall(proto.read_text()):
             shown = path if not path.startswith("/workers") else path.rpartition("/")[2].replace("workers", "")
             assert shown.strip("/") in API or path in API, path
+
+
+@pytest.mark.req("R003-5.03")
+def test_the_way_from_nuxt_queue_names_every_stream_and_what_reducers_do() -> None:
+    section = (ROOT / "docs/flows.md").read_text().split("## Coming from nuxt-queue")[1].split("\n## ")[0]
+    flow, run = "<flowName>", "<flowId>"
+    streams = (
+        keys.flow_timeline(run),
+        keys.flow_snapshot(flow, run),
+        keys.flow_steps(run),
+        keys.flow_logs(run),
+        keys.flow_runs(flow),
+    )
+    for name in streams:
+        assert f"| `{name}` |" in section, name
+    for old in ("traceId", "stepId"):
+        assert f"| `{old}`" in section
+    patches = (data_pb2.FlowSnapshotPatch, data_pb2.FlowStepPatch)
+    deltas = {field.json_name for patch in patches for field in patch.DESCRIPTOR.fields if "_delta" in field.name}
+    assert deltas
+    for word in (*deltas, "null", "sourceId", "steps.<stepKey>", "ref.stream"):
+        assert f"`{word}`" in section, word
+    for rule in RULES.values():
+        assert rule.view == View.VIEW_TIMELINE or f"`{rule.kind}`" in section, rule.kind
 
 
 def test_links_within_the_documents_lead_somewhere() -> None:

@@ -22,6 +22,7 @@ from kernel.flows.order import Order
 from kernel.flows.starting import NO_INPUT, first_event
 from kernel.flows.types import Run
 from kernel.resources import Resources
+from kernel.telemetry import metrics
 from tests.ingest.flow_harness import INPUT, FlowClient, with_flows
 
 SERVICE = "fetchbox.flow.v1.FlowService"
@@ -84,7 +85,9 @@ async def test_the_id_is_the_requests_or_the_flows_or_the_keys_or_new(flows: Con
 @pytest.mark.req("R003-2.1.08")
 async def test_a_repetition_is_the_same_run_and_is_told_no_secrets(flows: Config, resources: Resources) -> None:
     async with FlowClient.serving(flows, resources) as client:
+        before = _begun()
         answers = await asyncio.gather(*(client.start("orders", input=INPUT, flow_id="r") for _ in range(20)))
+        assert _begun() == before + 1
         assert {answer.flow.flow_id for answer in answers} == {"r"}
         assert await client.kinds("r") == ["flow.start"]
         (told,) = [answer.secrets for answer in answers if answer.secrets]
@@ -97,6 +100,11 @@ async def test_a_repetition_is_the_same_run_and_is_told_no_secrets(flows: Config
         assert again.flow == await client.get("r")
         assert not again.flow.tags
         assert await client.redis.xlen(keys.flow_runs("orders")) == 1
+
+
+def _begun() -> float:
+    """How many runs this process has begun."""
+    return metrics.REGISTRY.get_sample_value("fetchbox_flows_started_total", {"flow": metrics.OTHER}) or 0
 
 
 async def test_an_open_webhook_has_no_secret(flows: Config, resources: Resources) -> None:
