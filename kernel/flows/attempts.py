@@ -12,7 +12,7 @@ from kernel.config import millis
 from kernel.errors import failure_name, is_retryable
 from kernel.flows import kinds
 from kernel.flows.course import Course, Problem, text
-from kernel.flows.decision import Cancel, Decision, Send, Step
+from kernel.flows.decision import Cancel, Decision, Send, Step, deadline_ms
 from kernel.flows.job_facts import JobFacts
 from kernel.flows.state import ended, over
 from kernel.flows.types import FlowState, StepState
@@ -87,11 +87,12 @@ def _due_ms(course: Course, step: StepState) -> int:
 
 
 def _watch(made: Decision, step: Step, job: JobFacts) -> None:
-    ends = job.created_ms + millis(step.spec.deadline)
+    longest = deadline_ms(step.spec.deadline)
+    ends = job.created_ms + longest
     if made.course.now_ms < ends:
         made.next(min(ends, made.course.now_ms + made.settings.check_ms))
         return
-    told = f"the attempt took longer than {millis(step.spec.deadline) / 1000:g} s"
+    told = f"the attempt took longer than {longest / 1000:g} s"
     run_id = made.course.step(step.key).run_id
     made.cancels.append(Cancel(run_id, job.job_id, _DEADLINE, told))
     made.look_again()

@@ -6,15 +6,26 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
+from google.protobuf.duration_pb2 import Duration
+
 from fetchbox.config.v1.config_pb2 import FlowStep
 from fetchbox.flow.v1.event_pb2 import Event
 from kernel import keys
+from kernel.config import millis
 from kernel.flows.course import Course, text
 from kernel.flows.knowledge import Knowledge
 from kernel.flows.state import ended
 
 _ENVELOPE: Final = 512
 """Bytes of an event beside its result and the names in it, rounded up."""
+
+
+_DAY_MS: Final = 24 * 3600 * 1000
+
+
+def deadline_ms(duration: Duration) -> int:
+    """A deadline of a definition in ms; a day where it has none."""
+    return millis(duration) or _DAY_MS
 
 
 @dataclass(frozen=True, slots=True)

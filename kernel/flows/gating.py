@@ -12,7 +12,7 @@ from kernel.config import millis
 from kernel.errors import failure_name
 from kernel.flows import codec, kinds
 from kernel.flows.course import Problem, text
-from kernel.flows.decision import Decision, Step
+from kernel.flows.decision import Decision, Step, deadline_ms
 from kernel.flows.deliveries import Hit, settled
 from kernel.flows.state import released
 from kernel.flows.types import GateState
@@ -47,7 +47,7 @@ def place(made: Decision, step: Step) -> Problem | None:
 def _until(made: Decision, gate: FlowGate) -> int | Problem:
     """When a gate that is placed now is over, in ms."""
     if gate.reason != "time":
-        return made.course.now_ms + millis(gate.deadline)
+        return made.course.now_ms + deadline_ms(gate.deadline)
     if not gate.until:
         return made.course.now_ms + millis(gate.delay)
     until = made.known.render_text(gate.until)

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from fetchbox.config.v1.config_pb2 import Flow, FlowGate, FlowStep
 from kernel.flows.course import Problem
 from kernel.flows.decide import MOST_EVENTS, ending
 from kernel.flows.job_facts import JobFacts
@@ -154,6 +155,15 @@ def test_a_record_that_is_gone_is_a_lost_attempt_once_the_attempt_has_begun() ->
     assert _data(world, "step.attempt.failed")["error"]["code"] == "SYSTEM_JOB_LOST"
     assert world.kinds()[-1] == "step.retry.scheduled a"
     assert not world.wrong()
+
+
+def test_a_definition_without_deadlines_has_long_ones() -> None:
+    flow = Flow(steps={"a": FlowStep(task="chat"), "b": FlowStep(gate=FlowGate(reason="manual"))})
+    world = World.of(flow)
+    world.settle()
+    world.now_ms += 3_600_000
+    world.settle()
+    assert world.kinds() == ["flow.start", "step.scheduled a", "step.await.scheduled b"]
 
 
 def test_a_step_that_fails_ends_everything_else_of_the_run_in_the_same_append() -> None:
