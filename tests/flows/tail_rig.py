@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -28,7 +28,8 @@ PATIENCE = 30.0
 class TailRig:
     """One Redis, what writes runs, and what tails them."""
 
-    def __init__(self, clients: RedisClients, journal: RedisJournal, bus: StoreBus) -> None:
+    def __init__(self, clients: RedisClients, journal: RedisJournal, bus: StoreBus, steps: Stepping) -> None:
+        self.steps = steps
         self.clients = clients
         self.redis: Any = clients.commands
         self.journal = journal
@@ -39,11 +40,12 @@ class TailRig:
     async def at(cls, address: str) -> AsyncIterator[TailRig]:
         config = redis_config(address)
         clients = await RedisClients.open(config.redis)
-        journal, bus = RedisJournal(clients, config), StoreBus(clients, SystemClock(), "tails-under-test")
+        stepping: Any = Stepping(clients)
+        journal, bus = RedisJournal(clients, config), StoreBus(stepping, SystemClock(), "tails-under-test")
         for duty in bus.duties:
             await duty.start()
         try:
-            yield cls(clients, journal, bus)
+            yield cls(clients, journal, bus, stepping)
         finally:
             for duty in bus.duties:
                 await duty.stop()
@@ -146,3 +148,51 @@ async def reading(tail: Callable[[Client], AsyncIterator[Frame]]) -> AsyncGenera
         yield reader
     finally:
         await reader.leave()
+
+
+class Stepping:
+    """The same clients, with something that happens just before one of their round trips."""
+
+    def __init__(self, clients: RedisClients) -> None:
+        self._clients = clients
+        self.commands = _Commands(clients.commands, self._step)
+        self._before: Callable[[], Awaitable[object]] | None = None
+        self._left = -1
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._clients, name)
+
+    def before(self, number: int, action: Callable[[], Awaitable[object]]) -> None:
+        """Does it before the round trip of this number from now, the first being 0."""
+        self._left, self._before = number, action
+
+    @property
+    def is_done(self) -> bool:
+        """Whether it has happened."""
+        return self._left < 0
+
+    async def _step(self) -> None:
+        self._left -= 1
+        if self._left == -1 and self._before is not None:
+            await self._before()
+
+
+class _Commands:
+    def __init__(self, commands: Any, step: Callable[[], Awaitable[None]]) -> None:
+        self._commands = commands
+        self._step = step
+
+    async def execute_command(self, *args: Any) -> Any:
+        await self._step()
+        return await self._commands.execute_command(*args)
+
+    def pipeline(self, **options: Any) -> Any:
+        pipe = self._commands.pipeline(**options)
+        execute = pipe.execute
+
+        async def stepping() -> Any:
+            await self._step()
+            return await execute()
+
+        pipe.execute = stepping
+        return pipe

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from functools import partial
 
 import pytest
-from tail_rig import FLOW, PATIENCE, TailRig, reading
+from tail_rig import FLOW, PATIENCE, Reader, TailRig, reading
 
 from fetchbox.flow.v1.event_pb2 import Event
 from kernel import keys
@@ -132,32 +132,43 @@ async def test_a_run_whose_end_was_not_heard_is_left(
         assert not reader.frames
 
 
-@pytest.mark.req("R003-1.3.06")
-async def test_the_run_that_begins_while_a_client_subscribes_comes_whole_or_not_at_all_from_its_start(
-    rig: TailRig,
+@pytest.mark.req("R003-1.3.06", "R003-2.4.04")
+@pytest.mark.parametrize("name", [FLOW, "a-new-flow"])
+@pytest.mark.parametrize("what", ["begins", "is over"])
+async def test_a_run_that_begins_at_any_moment_of_a_subscription_comes_without_hole_or_repetition(
+    rig: TailRig, monkeypatch: pytest.MonkeyPatch, name: str, what: str
 ) -> None:
-    """Whatever falls between the looks of a new subscriber is read once, in order and without a hole."""
-    for round_ in range(8):
-        names = [FLOW, f"new-{round_}"]
-        runs = [Run(f"run-{round_}-{number}", names[number % 2]) for number in range(6)]
-        writing = [asyncio.create_task(rig.told(run.flow_id, run.flow_name)) for run in runs]
-        for _ in range(round_ * 3):
-            await asyncio.sleep(0)
+    """It begins, or begins and ends, just before each of the round trips that a new client makes."""
+    monkeypatch.setattr(kind_tail, "_LOOK_SECONDS", 0.02)
+    await rig.begin("old")
+    at = missed = 0
+    while at - missed < 5:  # until it was late for some steps
+        run = Run(f"run-{at}", name if name == FLOW else f"{name}-{at}")
+        write = rig.told if what == "is over" else rig.begin
+        rig.steps.before(at, partial(write, run.flow_id, run.flow_name))
         async with reading(rig.bus.tail_kinds) as reader:
             await reader.live()
-            await asyncio.gather(*writing)
-            last = await rig.told(f"last-{round_}", names[1])
-            whole = {run.flow_id: await rig.records(run) for run in [*runs, last]}
-            await reader.until(
-                lambda reader=reader, last=last: any(
-                    event.kind in kinds.FLOW_ENDS and event.stream.endswith(last.flow_id) for event in reader.events
-                )
-            )
-            await reader.until(
-                lambda reader=reader, whole=whole: all(
-                    not found or found[-1].kind in kinds.FLOW_ENDS for found in by_run(reader.events).values()
-                )
-            )
-            for flow_id, found in by_run(reader.events).items():
-                assert found == whole[flow_id][len(whole[flow_id]) - len(found) :]
-            assert by_run(reader.events)[last.flow_id] == whole[last.flow_id]
+            is_late = not rig.steps.is_done
+            async with asyncio.timeout(PATIENCE):
+                while not await rig.records(run) or not rig.steps.is_done:  # noqa: ASYNC110 - it is a poll
+                    await asyncio.sleep(0.001)
+            if what == "begins":
+                await rig.go_on(run)
+            last = [await rig.told(f"last-{at}", FLOW), await rig.told(f"new-{at}", f"last-new-{at}")]
+            for end_of in (*last, *([run] if what == "begins" or is_late else [])):
+                await reader.until(partial(_has_ended, reader, end_of))
+            found, whole = by_run(reader.events), await rig.records(run)
+            assert found.keys() <= {run.flow_id, *(other.flow_id for other in last)}
+            mine = found.get(run.flow_id, [])
+            assert mine == whole[len(whole) - len(mine) :], at
+            if is_late:
+                assert mine == whole, at
+            elif what == "begins":
+                assert mine[-len(whole) + 1 :] == whole[1:], at
+            missed += not is_late
+        at += 1
+
+
+def _has_ended(reader: Reader, run: Run) -> bool:
+    mine = by_run(reader.events).get(run.flow_id)
+    return mine is not None and mine[-1].kind in kinds.FLOW_ENDS
