@@ -10,9 +10,9 @@ from kernel.flows import entries
 from kernel.log.offsets import START
 from kernel.redis import RedisClients
 
-_MOST: Final = 5000
-"""Entries in one round trip, however many streams they are of."""
-_LEAST: Final = 50
+_MOST: Final = 1000
+"""Entries in one round trip, however many streams they are of: what follows it holds up all else for some ms."""
+_LEAST: Final = 10
 
 Sink: TypeAlias = Callable[[Event], object]
 
