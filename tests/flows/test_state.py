@@ -209,6 +209,17 @@ def test_a_failed_attempt_is_followed_by_the_one_that_is_scheduled():
     assert (step.status, step.error) == ("failed", b'{"code":"X"}')
 
 
+def test_an_attempt_ends_once_and_by_its_own_events():
+    completed = event("step.attempt.completed", "a", run_id="r1", attempt=1)
+    assert after(*began(), FAILED, completed).steps["a"].attempt_status == "failed"
+    assert after(*began(), completed, FAILED).steps["a"].attempt_status == "completed"
+    second = event("step.attempt.started", "a", run_id="r2", attempt=2)
+    for late in (FAILED, completed):
+        step = after(*began(), FAILED, RETRY, late).steps["a"]
+        assert (step.attempt, step.attempt_status, attempt_open(step)) == (1, "failed", True)
+        assert after(*began(), FAILED, RETRY, second, late).steps["a"].attempt_status == "running"
+
+
 def test_attempts_without_numbers_follow_each_other():
     events = []
     for number in (1, 2):
