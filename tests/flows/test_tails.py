@@ -234,6 +234,24 @@ async def test_any_number_of_tails_waits_on_one_connection(rig: TailRig) -> None
             assert ids(await reader.end()) == ids(await rig.records(run, VIEWS[number % len(VIEWS)]))
 
 
+async def test_a_lost_connection_loses_no_record(rig: TailRig) -> None:
+    run = await rig.begin()
+    async with reading(tail(rig, run)) as one, reading(rig.bus.tail_kinds) as every:
+        await one.live()
+        await every.live()
+        first, *rest = story(run)
+        for number, events in enumerate([first[1:], *rest]):
+            for connection in await rig.redis.client_list():
+                if connection["name"].startswith("tails-under-test"):
+                    await rig.redis.execute_command("CLIENT", "KILL", "ID", connection["id"])
+            await rig.write(run, [events], (await rig.journal.load({run.flow_id: "0-0"}))[run.flow_id][0].revision)
+            await one.until(lambda number=number: len(one.frames) > number)
+        there = await rig.records(run)
+        assert await one.end() == there
+        await every.until(lambda: len(every.frames) >= len(there) - 1)
+        assert every.events == there[1:]
+
+
 async def test_a_client_that_falls_behind_loses_nothing(rig: TailRig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feed, "CAPACITY", 2)
     run = await rig.begin()

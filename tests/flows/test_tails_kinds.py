@@ -52,6 +52,21 @@ async def test_a_run_that_begins_later_is_delivered_whole_and_once(rig: TailRig)
         assert all(frame.event == frame.record.kind and frame.v == 1 for frame in reader.frames)
 
 
+async def test_a_run_that_is_indexed_twice_comes_once(rig: TailRig) -> None:
+    async with reading(rig.bus.tail_kinds) as reader:
+        await reader.live()
+        run = await rig.begin()
+        await reader.until(lambda: bool(reader.frames))
+        ((_, entry),) = await rig.redis.xrange(keys.flow_runs(FLOW))
+        await rig.redis.xadd(keys.flow_runs(FLOW), entry)
+        other = await rig.told("other")
+        await reader.until(lambda: len(by_run(reader.events)) == 2)
+        await rig.go_on(run)
+        expected = {one.flow_id: await rig.records(one) for one in (run, other)}
+        await reader.until(lambda: len(reader.frames) >= sum(map(len, expected.values())))
+        assert by_run(reader.events) == expected
+
+
 async def test_patterns_choose_kinds(rig: TailRig) -> None:
     patterns = ["step.attempt.*", "flow.complete"]
     async with reading(partial(rig.bus.tail_kinds, patterns=patterns)) as reader:
@@ -134,17 +149,22 @@ async def test_a_run_whose_end_was_not_heard_is_left(
 
 @pytest.mark.req("R003-1.3.06", "R003-2.4.04")
 @pytest.mark.parametrize("name", [FLOW, "a-new-flow"])
-@pytest.mark.parametrize("what", ["begins", "is over"])
+@pytest.mark.parametrize("what", ["begins", "is over", "was opened and is over"])
 async def test_a_run_that_begins_at_any_moment_of_a_subscription_comes_without_hole_or_repetition(
     rig: TailRig, monkeypatch: pytest.MonkeyPatch, name: str, what: str
 ) -> None:
-    """It begins, or begins and ends, just before each of the round trips that a new client makes."""
+    """It begins, or begins and ends, just before each of the round trips that a new client makes.
+
+    One that was opened before is known by then, and has no event yet.
+    """
     monkeypatch.setattr(kind_tail, "_LOOK_SECONDS", 0.02)
     await rig.begin("old")
     at = missed = 0
     while at - missed < 5:  # until it was late for some steps
         run = Run(f"run-{at}", name if name == FLOW else f"{name}-{at}")
-        write = rig.told if what == "is over" else rig.begin
+        if what == "was opened and is over":
+            await rig.open(run.flow_id, run.flow_name)
+        write = rig.begin if what == "begins" else rig.told
         rig.steps.before(at, partial(write, run.flow_id, run.flow_name))
         async with reading(rig.bus.tail_kinds) as reader:
             await reader.live()

@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import aiohttp
 import pytest
@@ -16,6 +17,8 @@ from gateway.errors import of_error
 from gateway.limits import Limits
 from gateway.routes import RouteError
 from gateway.websocket import reason
+from kernel import config as configuration
+from kernel.config import ConfigError
 from kernel.errors import invalid
 from tests import sse
 from tests.gateway.socket_support import LIMITS, WAIT, Service, serving
@@ -205,6 +208,15 @@ async def test_pages_of_foreign_sites_are_refused(gate: Gateway, service: Servic
     else:
         assert await refused(gate, headers=headers) == status
         assert not gate.calls, "it is refused before the service hears of it"
+
+
+@pytest.mark.parametrize("origin", ["app.example.com", "https://", "https://a/b", "https://a b", "*"])
+def test_what_is_no_origin_is_refused_at_the_start(tmp_path: Path, origin: str) -> None:
+    path = tmp_path / "config.toml"
+    path.write_text(f'[gateway]\nallowed_origins = ["https://fine.example:8443", "{origin}"]\n')
+    with pytest.raises(ConfigError) as caught:
+        configuration.load(path, {})
+    assert caught.value.key.startswith("gateway.allowed_origins")
 
 
 async def test_a_token_comes_by_header_or_by_subprotocol(gate: Gateway) -> None:

@@ -129,6 +129,11 @@ async def test_half_a_wish_for_an_upgrade_is_none(gate: Gateway, missing: bytes)
     assert (await answered(gate, wire)).startswith(b"HTTP/1.1 200 OK\r\n")
 
 
+async def test_whoever_wants_the_connection_closed_afterwards_is_upgraded_too(gate: Gateway) -> None:
+    wire = handshake("count=1").replace(b"keep-alive, Upgrade", b"close, UPGRADE")
+    assert (await answered(gate, wire)).startswith(b"HTTP/1.1 101 ")
+
+
 async def test_a_handshake_that_does_not_come_to_its_end_is_cut_off(gate: Gateway, service: Service) -> None:
     started = time.monotonic()
     await answered(gate, handshake()[:-2])
