@@ -1,6 +1,6 @@
 """Connections to the services: address, TLS, token and deadline in one place."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -9,6 +9,7 @@ import grpc
 
 from cli.problems import USAGE, CommandError, translated
 from cli.settings import Settings
+from fetchbox.flow.v1.flow_service_pb2_grpc import FlowServiceStub
 from fetchbox.ingest.v1.ingest_service_pb2_grpc import IngestServiceStub
 from fetchbox.operator.v1.operator_service_pb2_grpc import OperatorServiceStub
 from fetchbox.task.v1.task_service_pb2_grpc import TaskServiceStub
@@ -19,6 +20,15 @@ _OPTIONS = (
     ("grpc.max_receive_message_length", 64 << 20),
     ("grpc.max_metadata_size", 64 << 10),
 )
+_FLOW_HINTS = {
+    "NOT_FOUND": "`fetchbox flows list` shows the runs there are, `fetchbox flows get RUN` the steps of one.",
+    "FORBIDDEN": "A gate is opened with its secret (--secret), or by an operator.",
+    "UNSUPPORTED_JOB_TYPE": "`fetchbox --config FILE flows definitions` shows those of FILE; the servers need it too.",
+    "IDEMPOTENCY_CONFLICT": "This id or key was used with another flow or input: use another --id or --key.",
+    "GONE": "`fetchbox flows get RUN` shows what became of it.",
+    "FAILED_PRECONDITION": "`fetchbox flows get RUN` shows which gates are placed.",
+    "PAYLOAD_TOO_LARGE": "Put it into the object store, and give its key.",
+}
 _LEFT_OPEN: list[grpc.Channel] = []
 """Channels that Ctrl-C met: closing one waits forever if the start of a call was interrupted."""
 
@@ -38,6 +48,13 @@ def tasks(options: Settings) -> Iterator[TaskServiceStub]:
 
 
 @contextmanager
+def flows(options: Settings) -> Iterator[FlowServiceStub]:
+    """The service of flows, which the ingest service serves; errors of its calls become a CommandError."""
+    with _channel(options, "ingest", options.address("flow"), _FLOW_HINTS) as channel:
+        yield FlowServiceStub(channel)
+
+
+@contextmanager
 def worker(options: Settings) -> Iterator[WorkerServiceStub]:
     """The worker service; errors of its calls become a CommandError."""
     with _channel(options, "worker") as channel:
@@ -52,11 +69,13 @@ def operator(options: Settings) -> Iterator[OperatorServiceStub]:
 
 
 @contextmanager
-def _channel(options: Settings, service: str, address: str = "") -> Iterator[grpc.Channel]:
+def _channel(
+    options: Settings, service: str, address: str = "", hints: Mapping[str, str] | None = None
+) -> Iterator[grpc.Channel]:
     address = address or options.address(service)
     channel = _connect(options, address)
     try:
-        with translated(service, address):
+        with translated(service, address, hints):
             yield grpc.intercept_channel(channel, _CallOptions(options))
     except KeyboardInterrupt:
         _LEFT_OPEN.append(channel)

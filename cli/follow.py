@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from operator import attrgetter
 from typing import Any, TypeVar
 
 import grpc
@@ -16,24 +17,26 @@ ENDED = frozenset({"completed", "partial", "failed", "canceled"})
 _LEAST_PAUSE = 0.2
 _PATIENCE = 30.0
 T = TypeVar("T")
+E = TypeVar("E")
 
 
 def follow_events(
     read: Callable[[], T],
     watch: Callable[[str], Any],
     ended: Callable[[T], bool],
-    told: Callable[[JobEvent], None],
+    told: Callable[[E], None],
+    place: Callable[[E], str] = attrgetter("id"),
 ) -> T:
     """Calls `told` with each event of a job, once, and returns the job as `read` gives it at its end.
 
-    `watch` is the call for the events after an id. A service that goes away is waited for, 30 seconds long, and asked
-    for what follows the last event; then its error is raised.
+    `watch` is the call for the events after an id, `place` the id of an event. A service that goes away is
+    waited for, 30 seconds long, and asked for what follows the last event; then its error is raised.
     """
     cursor, down_since = "", 0.0
     while True:
         try:
             for event in _until_left(watch(cursor)):
-                cursor, down_since = event.id or cursor, 0.0
+                cursor, down_since = place(event) or cursor, 0.0
                 told(event)
             job = read()  # after the end of the stream the record says whether that is the job's end
             if ended(job):
@@ -72,18 +75,17 @@ def follow(stub: OperatorServiceStub, job_id: str, changed: Callable[[Job], None
 
 
 @contextmanager
-def leaving(job_id: str) -> Iterator[None]:
-    """Tells whoever leaves with Ctrl-C that the job goes on, and how to come back to it or end it."""
+def leaving(name: str, what: str = "job") -> Iterator[None]:
+    """Tells whoever leaves with Ctrl-C that the job, or run, goes on, and how to come back to it or end it."""
     try:
         yield
     except KeyboardInterrupt:
-        out.note(
-            f"\nThe job goes on. `fetchbox jobs watch {job_id}` follows it, `fetchbox jobs cancel {job_id}` ends it."
-        )
+        group = f"fetchbox {'flows' if what == 'run' else 'jobs'}"
+        out.note(f"\nThe {what} goes on. `{group} watch {name}` follows it, `{group} cancel {name}` ends it.")
         raise
 
 
-def _until_left(events: Any) -> Iterator[JobEvent]:
+def _until_left(events: Any) -> Iterator[Any]:
     """The events of a call, which is ended when they are no longer wanted."""
     try:
         yield from events

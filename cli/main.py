@@ -12,6 +12,7 @@ import typer
 
 from cli import breakers, config_commands, dlq, files, health, jobs, publish_task, serve, streams, submit, up, worker
 from cli.demo import command as demo
+from cli.flows import app as flows
 from cli.output import out
 from cli.problems import USAGE, CommandError
 from cli.settings import Settings
@@ -27,6 +28,7 @@ app = typer.Typer(
 for single in (demo.app, up.app, serve.app, submit.app, publish_task.app, health.app):
     app.add_typer(single)
 app.add_typer(jobs.app, name="jobs")
+app.add_typer(flows, name="flows")
 app.add_typer(dlq.app, name="dlq")
 app.add_typer(files.app, name="files")
 app.add_typer(breakers.app, name="breakers")
@@ -48,7 +50,8 @@ def root(
         Path | None, typer.Option(envvar="FETCHBOX_CONFIG", help="TOML or YAML; missing means defaults.")
     ] = None,
     ingest: Annotated[
-        str, typer.Option(envvar="FETCHBOX_INGEST", metavar="HOST:PORT", help="The ingest service, tasks too.")
+        str,
+        typer.Option(envvar="FETCHBOX_INGEST", metavar="HOST:PORT", help="The ingest service, tasks and flows too."),
     ] = "",
     operator: Annotated[
         str, typer.Option(envvar="FETCHBOX_OPERATOR", metavar="HOST:PORT", help="The operator service.")
@@ -76,6 +79,8 @@ def root(
     A platform on this machine: `fetchbox up`, and in another terminal `fetchbox submit manifest.json --watch`
 
     A task, its text as it comes: `fetchbox jobs create --task chat --payload '{"prompt": "Hello"}' --watch`
+
+    A flow, its steps and waits drawn as they go on: `fetchbox flows start catalogue --input @input.json --watch`
 
     In production, one process a role: `fetchbox serve --role=worker --config=fetchbox.toml`
 

@@ -24,6 +24,7 @@ BROKEN_PIPE = 141
 _COLOURS = {
     "completed": "green",
     "done": "green",
+    "triggered": "green",
     "ok": "green",
     "stored": "green",
     "replayed": "green",
@@ -32,6 +33,13 @@ _COLOURS = {
     "closed": "green",
     "in_progress": "cyan",
     "queued": "cyan",
+    "scheduled": "cyan",
+    "retrying": "magenta",
+    "waiting": "yellow",
+    "expected": "yellow",
+    "timeout": "yellow",
+    "cancelled": "yellow",
+    "pending": "dim",
     "info": "cyan",
     "partial": "yellow",
     "degraded": "yellow",
@@ -86,12 +94,13 @@ class Output:
             return
         console = Console()
         widths = [max(cell_len(str(row[n])) for row in [columns, *rows]) for n in range(len(columns))]
-        if "job" in columns and sum(widths) + 3 * len(widths) + 1 > console.width:  # ids are to be copied whole
+        has_ids = not {"job", "run"}.isdisjoint(columns)  # they are to be copied whole
+        if has_ids and sum(widths) + 3 * len(widths) + 1 > console.width:
             _lines(console, columns, rows, widths, title)
             return
         table = Table(*columns, title=title or None, title_justify="left", header_style="bold")
         for row in rows:
-            table.add_row(*(_coloured(str(cell)) for cell in row))
+            table.add_row(*(coloured(str(cell)) for cell in row))
         console.print(table)
 
     def facts(self, facts: Mapping[str, object]) -> None:
@@ -103,7 +112,7 @@ class Output:
             return
         table = Table.grid(padding=(0, 2))
         for name, value in shown.items():
-            table.add_row(Text(name, style="bold"), _coloured(str(value)))
+            table.add_row(Text(name, style="bold"), coloured(str(value)))
         Console().print(table)
 
     def note(self, text: str, style: str = "") -> None:
@@ -125,9 +134,19 @@ def as_dict(message: Message) -> dict[str, Any]:
     """A message as ProtoJSON with every field, raw JSON fields as the JSON that they hold."""
     value: dict[str, Any] = MessageToDict(message, always_print_fields_with_no_presence=True)
     for field in message.DESCRIPTOR.fields:
+        if field.has_presence and not message.HasField(field.name):
+            continue
         if field.GetOptions().Extensions[options_pb2.raw_json]:
             value[field.json_name] = json.loads(getattr(message, field.name) or b"null")
+        elif _is_ours(field.message_type):
+            held = getattr(message, field.name)
+            value[field.json_name] = [as_dict(one) for one in held] if field.is_repeated else as_dict(held)
     return value
+
+
+def _is_ours(kind: Any) -> bool:
+    """Whether a field of this type (a message's descriptor, or None) may hold raw JSON further down."""
+    return kind is not None and kind.file.package.startswith("fetchbox.") and not kind.GetOptions().map_entry
 
 
 def _lines(
@@ -138,13 +157,14 @@ def _lines(
         console.print(Text(title, style="italic"))
     for number, row in enumerate([columns, *rows]):
         line = Text("  ").join(
-            _coloured(str(cell)) + " " * (width - cell_len(str(cell))) for cell, width in zip(row, widths, strict=True)
+            coloured(str(cell)) + " " * (width - cell_len(str(cell))) for cell, width in zip(row, widths, strict=True)
         )
         line.rstrip()
         console.print(line, style="" if number else "bold", soft_wrap=True)
 
 
-def _coloured(text: str) -> Text:
+def coloured(text: str) -> Text:
+    """A word in the colour that it has everywhere; other words as they are."""
     return Text(text, style=_COLOURS.get(text, ""), overflow="fold")
 
 

@@ -1,30 +1,44 @@
-"""The payload of a task as people give it: JSON, `@file` or `-`; what is wrong with it is said before it is sent."""
+"""JSON as people give it: the text, `@file` or `-`; what is wrong with it is said before it is sent."""
 
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 from cli.problems import USAGE, CommandError
 from cli.settings import Settings
 
 _PLAIN_BYTES = 204_800
 """What `tasks.max_payload_bytes` is by default: no configuration is read for a payload below it."""
+_PAYLOAD_HINT = """A payload is an object: '{"prompt": "Hello"}', @file.json, or - for stdin."""
+_VALUE_HINT = """Give JSON: '{"order": 7}', @file.json, or - for stdin; a text stands in quotes: '"text"'."""
+_KINDS = {list: "an array", str: "a string", int: "a number", float: "a number", bool: "a boolean", type(None): "null"}
 
 
 def read_payload(text: str, options: Settings) -> bytes:
     """The bytes to send, a JSON object. Raises a CommandError that names the place of what is wrong."""
-    where, payload = _bytes_of(text)
+    where, payload = _bytes_of(text, "--payload")
     _check_size(where, len(payload), options)
-    _check_object(where, payload)
+    value = _parsed(where, payload, _PAYLOAD_HINT)
+    if not isinstance(value, dict):
+        told = f"{where}: must be a JSON object, not {_KINDS[type(value)]}"
+        raise CommandError(told, USAGE, hint=_PAYLOAD_HINT)
     return payload
 
 
-def _bytes_of(text: str) -> tuple[str, bytes]:
-    """What to call the payload in an error, and its bytes."""
+def read_value(text: str, option: str) -> bytes:
+    """The bytes of any JSON value. Raises a CommandError that names the place of what is wrong."""
+    where, value = _bytes_of(text, option)
+    _parsed(where, value, _VALUE_HINT)
+    return value
+
+
+def _bytes_of(text: str, option: str) -> tuple[str, bytes]:
+    """What to call the JSON in an error, and its bytes."""
     if text == "-":
         return "stdin", sys.stdin.buffer.read()
     if not text.startswith("@"):
-        return "--payload", text.encode()
+        return option, text.encode()
     path = Path(text[1:])
     try:
         return str(path), path.read_bytes()
@@ -44,29 +58,19 @@ def _check_size(where: str, size: int, options: Settings) -> None:
         )
 
 
-def _check_object(where: str, payload: bytes) -> None:
+def _parsed(where: str, text: bytes, hint: str) -> Any:
     try:
-        value = json.loads(payload.decode(), parse_constant=_refuse)
+        return json.loads(text.decode(), parse_constant=_refuse)
     except UnicodeDecodeError as error:
-        raise _no_payload(f"{where}: is no text in UTF-8: byte {error.start + 1}") from error
+        wrong = f"{where}: is no text in UTF-8: byte {error.start + 1}"
     except json.JSONDecodeError as error:
-        raise _no_payload(f"{where}:{error.lineno}:{error.colno}: is no JSON: {error.msg}") from error
-    except RecursionError as error:
-        raise _no_payload(f"{where}: is nested too deeply") from error
+        wrong = f"{where}:{error.lineno}:{error.colno}: is no JSON: {error.msg}"
+    except RecursionError:
+        wrong = f"{where}: is nested too deeply"
     except ValueError as error:
-        raise _no_payload(f"{where}: is no JSON: {error}") from error
-    if not isinstance(value, dict):
-        raise _no_payload(f"{where}: must be a JSON object, not {_KINDS[type(value)]}")
-
-
-_KINDS = {list: "an array", str: "a string", int: "a number", float: "a number", bool: "a boolean", type(None): "null"}
+        wrong = f"{where}: is no JSON: {error}"
+    raise CommandError(wrong, USAGE, hint=hint)
 
 
 def _refuse(constant: str) -> float:
     raise ValueError(f"{constant} is not allowed")
-
-
-def _no_payload(message: str) -> CommandError:
-    return CommandError(
-        message, USAGE, hint="""A payload is an object: '{"prompt": "Hello"}', @file.json, or - for stdin."""
-    )

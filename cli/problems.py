@@ -1,6 +1,6 @@
 """What went wrong, told so that one knows what to do next, and as an exit code that scripts can use."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -61,9 +61,10 @@ class CommandError(Exception):
     def __str__(self) -> str:
         return self.message
 
-    def with_hint(self) -> Self:
-        """Itself, with the next step that its reason calls for."""
-        self.hint = f"Try again in {ceil(self.retry_after)} s." if self.retry_after else _HINTS.get(self.reason, "")
+    def with_hint(self, hints: Mapping[str, str] | None = None) -> Self:
+        """Itself, with the next step that its reason calls for; `hints` go before those for every service."""
+        known = {**_HINTS, **(hints or {})}
+        self.hint = f"Try again in {ceil(self.retry_after)} s." if self.retry_after else known.get(self.reason, "")
         return self
 
     def show(self) -> None:
@@ -99,26 +100,26 @@ class CommandError(Exception):
 
 
 @contextmanager
-def translated(service: str, address: str) -> Iterator[None]:
-    """Turns gRPC errors of the calls inside into a `CommandError`."""
+def translated(service: str, address: str, hints: Mapping[str, str] | None = None) -> Iterator[None]:
+    """Turns gRPC errors of the calls inside into a `CommandError`; `hints`: reason -> what to do next."""
     try:
         yield
     except grpc.RpcError as error:
-        raise from_rpc(error, service, address) from error
+        raise from_rpc(error, service, address, hints) from error
 
 
 @contextmanager
-def repeatable(key: str) -> Iterator[None]:
-    """Tells how to repeat a call whose outcome is unknown without making a second job."""
+def repeatable(key: str, option: str = "--idempotency-key") -> Iterator[None]:
+    """Tells how to repeat a call whose outcome is unknown without making a second job; `option` takes the key."""
     try:
         yield
     except CommandError as error:
         if error.exit_code == UNAVAILABLE:
-            error.hint = f"{error.hint} Then repeat it safely with --idempotency-key {key}".strip()
+            error.hint = f"{error.hint} Then repeat it safely with {option} {key}".strip()
         raise
 
 
-def from_rpc(error: grpc.RpcError, service: str, address: str) -> CommandError:
+def from_rpc(error: grpc.RpcError, service: str, address: str, hints: Mapping[str, str] | None = None) -> CommandError:
     """The problem that an RPC ended with."""
     code = error.code()
     status = _status(error)
@@ -135,7 +136,7 @@ def from_rpc(error: grpc.RpcError, service: str, address: str) -> CommandError:
             problem.retry_after = retry.retry_delay.seconds + retry.retry_delay.nanos / 1e9
         elif packed.Unpack(report):
             problem.report = report
-    return problem.with_hint()
+    return problem.with_hint(hints)
 
 
 def from_kernel(error: "FetchboxError", hint: str) -> CommandError:

@@ -18,10 +18,19 @@ if TYPE_CHECKING:
 DATA = Path(".fetchbox")
 """Where `fetchbox up` keeps its data unless told otherwise."""
 
-_KEYS = {"ingest": "INGEST", "task": "TASK", "worker": "WORKER", "operator": "OPERATOR", "gateway": "LISTEN"}
+_KEYS = {
+    "ingest": "INGEST",
+    "task": "TASK",
+    "flow": "FLOW",
+    "worker": "WORKER",
+    "operator": "OPERATOR",
+    "gateway": "LISTEN",
+}
+_SERVED_BY_INGEST = frozenset({"task", "flow"})
 _DEFAULTS = {
     "ingest": "127.0.0.1:50051",
     "task": "127.0.0.1:50051",
+    "flow": "127.0.0.1:50051",
     "worker": "127.0.0.1:50052",
     "operator": "127.0.0.1:50053",
     "gateway": "127.0.0.1:8080",
@@ -41,8 +50,8 @@ class Settings:
     timeout: float = 30.0
 
     def address(self, service: str) -> str:
-        """`host:port` of `ingest`, `task`, `worker`, `operator` or `gateway`."""
-        given = self.given.get("ingest" if service == "task" else service)
+        """`host:port` of `ingest`, `task`, `flow`, `worker`, `operator` or `gateway`."""
+        given = self.given.get("ingest" if service in _SERVED_BY_INGEST else service)
         if given:
             return given
         if self.config is not None:
