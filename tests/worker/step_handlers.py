@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from pathlib import Path
 from typing import Any, ClassVar
 
 from kernel.handlers import SyncTaskRun, TaskError, TaskHandler, TaskRun
@@ -45,6 +46,24 @@ class Failing(TaskHandler):
 
     async def run(self, payload: Any, run: TaskRun) -> None:
         raise TaskError("HANDLER_CONNECTION", "it hung up")
+
+
+class Mortal(TaskHandler):
+    """The first run never ends."""
+
+    async def run(self, payload: dict[str, Any], run: TaskRun) -> str:
+        if _is_first(self.settings.options["file"]):
+            await run.log("last words")
+            await asyncio.sleep(3600)
+        await run.log("alive")
+        return "alive"
+
+
+def _is_first(file: str) -> bool:
+    mark = Path(file)
+    is_first = not mark.exists()
+    mark.touch()
+    return is_first
 
 
 class Slow(TaskHandler):

@@ -83,7 +83,7 @@ class Steps:
             found = await self.lines()
             return len(found) >= count
 
-        await eventually(met, 20, lambda: f"there are {found}")
+        await eventually(met, 60, lambda: f"there are {found}")
         assert len(found) == count
         return found
 

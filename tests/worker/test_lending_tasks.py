@@ -510,3 +510,16 @@ async def test_one_that_runs_alone_is_lent_nothing_beside_it(
     await busy.one("rag")
     await tasks.ended(suspect)
     await tasks.ended(rag)
+
+
+async def test_a_worker_elsewhere_sees_which_step_it_works_for_and_its_failure_is_the_flows_to_repeat(
+    worker_config: Config, tasks: Tasks, start_worker: Start, far: Elsewhere
+) -> None:
+    await start_worker(worker_config)
+    job_id = await tasks.create({"n": 1}, "tool", flow="run-1 ask 2")
+    task = await far.one()
+    assert (task.queued_task.job_id, task.queued_task.flow) == (job_id, "run-1 ask 2")
+    assert await far.fail(task) == "failed"
+    assert (await tasks.error(job_id))["code"] == "HANDLER_ERROR"
+    await tasks.empty()
+    assert await tasks.letters() == []

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,7 +21,7 @@ from kernel.flows.manager import EventManager
 from kernel.flows.types import Appended, RunGoneError
 from kernel.resources import Resources
 from kernel.telemetry import metrics
-from tests.worker.conftest import Start
+from tests.worker.conftest import Start, WorkerProcess
 from tests.worker.step_rig import RUN, Steps, path, with_step
 from tests.worker.task_rig import Tasks, handled
 from worker_svc.steps import StepLog, StepLogs
@@ -122,6 +123,29 @@ async def test_a_task_of_seed_004_logs_into_its_flow_and_into_none_without_one(
     await tasks.all_ended([of_none, of_flow])
     ((data, meta, _),) = await steps.lines()
     assert (data["msg"], meta.step_key, meta.job_id) == ("of a flow", "ask", of_flow)
+
+
+async def test_an_attempt_whose_worker_is_killed_goes_on_elsewhere_as_the_same_attempt(
+    worker_config: Config,
+    tasks: Tasks,
+    steps: Steps,
+    start_process: Callable[[Config], WorkerProcess],
+    start_worker: Start,
+    tmp_path: Path,
+) -> None:
+    worker_config.worker.heartbeat_ttl.FromMilliseconds(1500)
+    with_step(worker_config, "resize", "Mortal", file=str(tmp_path / "mark"))
+    job_id = await steps.attempt("resize", number=3)
+    first = start_process(worker_config)
+    await steps.logged(1)
+    first.kill()
+    await start_worker(worker_config)
+    assert await tasks.result(job_id, 60) == "alive"
+    lines = await steps.lines()
+    assert [data["msg"] for data, _, _ in lines] == ["last words", "alive"]
+    assert {(meta.step_run_id, meta.attempt) for _, meta, _ in lines} == {(job_id, 3)}
+    assert (await tasks.kinds(job_id)).count("running") == 2
+    assert await tasks.letters() == []
 
 
 async def test_a_line_that_is_too_large_for_an_event_is_cut_and_the_work_goes_on(
