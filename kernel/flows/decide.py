@@ -70,10 +70,15 @@ def _go_on(made: Decision, flow: Flow, jobs: Mapping[str, JobFacts]) -> None:
     try:
         keys = order_of_steps(flow)
     except ValueError as error:
-        end(made.course, "failed", problem=Problem(_BROKEN, f"the definition of the run cannot be followed: {error}"))
+        end(
+            made.course,
+            "failed",
+            made.known.order.hits,
+            problem=Problem(_BROKEN, f"the definition of the run cannot be followed: {error}"),
+        )
         return
     if not keys:
-        end(made.course, "failed", problem=Problem(_BROKEN, "the run has no definition"))
+        end(made.course, "failed", made.known.order.hits, problem=Problem(_BROKEN, "the run has no definition"))
         return
     for key in keys:
         if len(made.events) >= MOST_EVENTS:
@@ -85,7 +90,7 @@ def _go_on(made: Decision, flow: Flow, jobs: Mapping[str, JobFacts]) -> None:
         if _is_free(made.course, step):
             problem = _advance(made, step, jobs)
             if problem is not None:
-                end(made.course, "failed", step_key=key, problem=problem)
+                end(made.course, "failed", made.known.order.hits, step_key=key, problem=problem)
                 return
     if all(made.course.step(key).status == "completed" for key in flow.steps):
         _complete(made, flow)
@@ -122,7 +127,7 @@ def _complete(made: Decision, flow: Flow) -> None:
     if flow.output:
         rendered = made.known.render(flow.output)
         if isinstance(rendered, Problem):
-            end(made.course, "failed", problem=rendered)
+            end(made.course, "failed", made.known.order.hits, problem=rendered)
             return
         members = made.kept("result", rendered, "output")
     made.course.tell(kinds.FLOW_COMPLETE, members)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final, Literal
 
 from fetchbox.errors.v1 import errors_pb2 as codes
@@ -9,6 +10,7 @@ from fetchbox.flow.v1.event_pb2 import Event
 from kernel.errors import failure_name
 from kernel.flows import kinds
 from kernel.flows.course import Course, Problem, text
+from kernel.flows.deliveries import Hit
 from kernel.flows.state import attempt_open, over
 from kernel.flows.types import FlowState
 
@@ -18,6 +20,7 @@ _STOPPED: Final = Problem(failure_name(codes.FAILURE_CODE_SYSTEM_CANCELED), "the
 def ending(
     state: FlowState,
     status: Literal["failed", "cancelled"],
+    hits: Mapping[str, bytes],
     *,
     step_key: str = "",
     problem: Problem | None = None,
@@ -26,28 +29,30 @@ def ending(
     """The events that end a run which has begun and not ended, the last of them `flow.failed` or `flow.cancelled`.
 
     `step_key` is the step that failed, with `problem`: its own open gate is cancelled, and it fails with that. Other
-    open gates are cancelled, and other steps with an open attempt fail with SYSTEM_CANCELED. `reason`: what whoever
-    cancelled the run said. Jobs that still run are stopped by the engine, which is to be woken by the append.
+    open gates are cancelled, but for those that something has opened (`hits`, of the order): whoever sent that was told
+    so. Other steps with an open attempt fail with SYSTEM_CANCELED. `reason`: what whoever cancelled the run said. Jobs
+    that still run are stopped by the engine, which is to be woken by the append.
     """
     course = Course(state)
-    end(course, status, step_key=step_key, problem=problem, reason=reason)
+    end(course, status, hits, step_key=step_key, problem=problem, reason=reason)
     return course.events
 
 
 def end(
     course: Course,
     status: Literal["failed", "cancelled"],
+    hits: Mapping[str, bytes],
     *,
     step_key: str = "",
     problem: Problem | None = None,
     reason: str = "",
 ) -> None:
     """The same in the course of a decision."""
-    cancel_gate(course, step_key)
+    _close(course, step_key, hits)
     if step_key and not over(course.step(step_key)):
         _fail(course, step_key, problem or _STOPPED)
     for key in list(course.state.steps):
-        cancel_gate(course, key)
+        _close(course, key, hits)
         step = course.step(key)
         if attempt_open(step):
             _fail(course, key, _STOPPED)
@@ -58,10 +63,13 @@ def end(
     course.tell(kinds.FLOW_FAILED, {"stepKey": failed, "error": (problem or _STOPPED).json})
 
 
-def cancel_gate(course: Course, key: str) -> None:
-    """Cancels the gate of a step, if it is open."""
+def _close(course: Course, key: str, hits: Mapping[str, bytes]) -> None:
     gate = course.step(key).gate
-    if gate is not None and gate.status == "waiting":
+    if gate is None or gate.status != "waiting":
+        return
+    if key in hits:
+        course.tell_step(kinds.STEP_AWAIT_TRIGGERED, key, Hit.decode(hits[key]).release(gate.token))
+    else:
         course.tell_step(kinds.STEP_AWAIT_CANCELLED, key, {"token": text(gate.token)})
 
 

@@ -78,7 +78,7 @@ class Gates:
             recorded = gate_outcomes.cancelled(seen, step_key)
             if recorded is not None:
                 return recorded
-            events = ending(seen.state, "failed", step_key=step_key, problem=_CANCELED)
+            events = ending(seen.state, "failed", seen.order.hits, step_key=step_key, problem=_CANCELED)
             return told(await self._append(seen, events, _expecting(seen)), step_key)
 
         return await _persisting(once)
@@ -93,7 +93,9 @@ class Gates:
             if not seen.state.status:  # its start died before its first event, which every timeline has
                 await begin(self._manager, seen.order)
                 return None
-            return await self._append(seen, ending(seen.state, "cancelled", reason=reason), _expecting(seen))
+            return await self._append(
+                seen, ending(seen.state, "cancelled", seen.order.hits, reason=reason), _expecting(seen)
+            )
 
         await _persisting(once)
 

@@ -88,7 +88,8 @@ class GateRig:
     async def look(self, flow_id: str, *, late: bool = False, dies: str = "") -> bool:
         """What an engine does in one look; whether there is more to do at once. It conflicts as an engine does.
 
-        `late`: whatever waits by now has waited too long, and time goes on from there. `dies`: behind `published`, `registered`.
+        `late`: whatever waits by now has waited too long, and time goes on from there. `dies`: behind `published` or
+        `registered`.
         """
         seen = await self.seen(flow_id)
         self._ahead_ms += 2 * DAY_MS if late else 0

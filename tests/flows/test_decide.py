@@ -197,7 +197,7 @@ def test_what_is_left_of_a_run_that_was_cancelled_is_stopped_and_taken_from_the_
     world = World.of(defined(a=TASK, b={"gate": gate}))
     made = world.settle()
     assert made.waits == ["b"]
-    world.publish(ending(world.state, "cancelled", reason="enough"))
+    world.publish(ending(world.state, "cancelled", world.order.hits, reason="enough"))
     assert world.kinds()[-3:] == ["step.failed a", "step.await.cancelled b", "flow.cancelled"]
     made = world.settle()
     assert (world.stopped, made.unwaits, made.next_ms) == ([world.run_id("a")], ["b"], None)
@@ -430,5 +430,5 @@ def test_much_at_once_is_recorded_in_several_appends() -> None:
 def test_the_error_of_an_ending_always_fits_an_event() -> None:
     world = World.of(defined(a=TASK))
     world.settle()
-    events = ending(world.state, "failed", step_key="a", problem=Problem("HANDLER_ERROR", "\ud800" + "x" * 100_000))
+    events = ending(world.state, "failed", {}, step_key="a", problem=Problem("HANDLER_ERROR", "\ud800" + "x" * 100_000))
     assert all(len(event.data) < 20_000 for event in events)

@@ -61,7 +61,7 @@ class _Player:
         elif draw == "time":
             self.world.now_ms += self.data.draw(st.sampled_from((1, 700, 6_000, 100_000)))
         elif self.world.state.status == "running" and self.data.draw(st.integers(0, 9)) == 0:
-            self.world.publish(ending(self.world.state, "cancelled"))
+            self.world.publish(ending(self.world.state, "cancelled", self.world.order.hits))
 
     def may_hit(self, key: str) -> bool:
         """Deliveries reach gates that are not settled."""

@@ -152,6 +152,21 @@ async def test_a_cancelled_run_cancels_its_gates_and_stays_cancelled(rig: GateRi
     assert await refused(rig.gates.trigger("run", "after", YES)) == "GONE"
 
 
+@pytest.mark.parametrize("how", ["cancel", "cancel flow", "deadline"])
+async def test_the_end_of_a_run_tells_of_a_gate_that_was_opened_just_before(rig: GateRig, how: str) -> None:
+    await waiting(rig, side=gate("manual", deadline="60s"), hold=gate("event"))
+    assert await rig.event("paid", "7", b'"just in time"') == Delivered(released=1)
+    if how == "cancel":
+        await rig.gates.cancel("run", "side")
+    elif how == "cancel flow":
+        await rig.gates.cancel_flow("run")
+    else:
+        await rig.settle("run", late=True)
+    (opened,) = [event for event in await rig.timeline("run") if event.kind == "step.await.triggered"]
+    assert data_of(opened)["payload"] == "just in time"
+    assert violations(await rig.timeline("run"), must_end=True) == []
+
+
 async def test_a_run_is_cancelled_whose_start_died_before_its_first_event(rig: GateRig) -> None:
     definition = rig.define(hold=gate("manual"))
     await rig.start(definition, "begun")
