@@ -64,10 +64,11 @@ breaking: setup ## Proves that no contract broke since BASE (default: the last c
 check: lint gen-check test ## All that must be green
 
 .PHONY: chaos
-chaos: setup ## Kills everything at random: make chaos [SEED=7] [MANIFESTS=20] [RESOURCES=500] [TASKS=10000] [FILES=5000]
+chaos: setup ## Kills everything at random: make chaos [SEED=7] [MANIFESTS=20] [RESOURCES=500] [TASKS=10000] [FILES=5000] [FLOWS=500]
 	python -m benchmarks.chaos --seed $(or $(SEED),0) --manifests $(or $(MANIFESTS),20) --resources $(or $(RESOURCES),500)
 	python -m benchmarks.chaos.tasks --seed $(or $(SEED),0) --tasks $(or $(TASKS),10000)
 	python -m benchmarks.chaos.files --seed $(or $(SEED),0) --files $(or $(FILES),5000)
+	python -m benchmarks.chaos.flows --seed $(or $(SEED),0) --flows $(or $(FLOWS),500)
 
 .PHONY: soak
 soak: setup ## Manifests for MINUTES (5), while memory, files and connections are watched
