@@ -10,8 +10,9 @@ import orjson
 
 from fetchbox.flow.v1.event_pb2 import Event
 from kernel.flows.codec import millis
+from kernel.flows.copies import flow_copy, step_copy
 from kernel.flows.events import draft
-from kernel.flows.state import fold
+from kernel.flows.state import apply
 from kernel.flows.types import STAMP, FlowState, StepState
 
 _MESSAGE_CHARACTERS: Final = 4096
@@ -39,15 +40,29 @@ class Course:
         self.state = state
         self.now_ms = now_ms
         self.events: list[Event] = []
+        self._own: set[str] = set()
+        """The steps that are copies already."""
 
     def step(self, key: str) -> StepState:
         """A step as it stands; it is not to be changed."""
         return self.state.steps.get(key) or StepState(key)
 
-    def add(self, event: Event) -> None:
-        """One more event."""
+    def add(self, event: Event, step_key: str = "") -> None:
+        """One more event; `step_key`: the step that it is about."""
+        if not self.events:
+            self.state = flow_copy(self.state)
+        if step_key:
+            self._own_step(step_key)
         self.events.append(event)
-        self.state = fold(self.state, event)
+        apply(self.state, event)
+
+    def _own_step(self, key: str) -> None:
+        """Makes a step one that may be changed."""
+        if key not in self._own:
+            self._own.add(key)
+            step = self.state.steps.get(key)
+            if step is not None:
+                self.state.steps[key] = step_copy(step)
 
     def tell(self, kind: str, members: Mapping[str, bytes | None]) -> None:
         """An event of the run. `members` are JSON, put into its data as they are; None leaves one out."""
@@ -67,7 +82,7 @@ class Course:
         meta |= more
         meta = {name: value for name, value in meta.items() if value is not None}
         data = _object({"stepKey": orjson.dumps(key), **(members or {})})
-        self.add(draft(kind, data, meta, meta.get("queue", "")))
+        self.add(draft(kind, data, meta, meta.get("queue", "")), key)
 
     def at(self, text: str) -> int:
         """A time of the state in ms; of what is only to be published, now."""

@@ -66,15 +66,16 @@ def is_work(step: FlowStep) -> bool:
 
 def order_of_steps(flow: Flow) -> list[str]:
     """The keys of the steps, each behind those that it needs; beside each other they stand in the order of the keys."""
-    ordered: list[str] = []
-    left = sorted(flow.steps)
+    needs = {key: set(step.needs) for key, step in flow.steps.items()}
+    ordered: dict[str, None] = {}
+    left = sorted(needs)
     while left:
-        ready = [key for key in left if set(flow.steps[key].needs) <= set(ordered)]
+        ready = [key for key in left if needs[key] <= ordered.keys()]
         if not ready:
             raise ValueError(f"the steps {left} need each other in a circle, or one that is not there")
-        ordered += ready
-        left = [key for key in left if key not in ready]
-    return ordered
+        ordered.update(dict.fromkeys(ready))
+        left = [key for key in left if key not in ordered]
+    return list(ordered)
 
 
 def steps_before(steps: Mapping[str, FlowStep], key: str) -> frozenset[str]:

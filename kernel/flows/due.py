@@ -44,17 +44,17 @@ class Claimed:
 
 
 class Due:
-    """The set of due runs, over a connection of its own."""
+    """The set of due runs, over a connection of its own: `link`, which others of the engine use, too."""
 
     def __init__(self, clients: RedisClients, config: Config) -> None:
         self._lease_ms = millis(config.flow_engine.lease)
-        self._link = Link(clients, "fetchbox-flows-due", (FLOW_CLAIM, FLOW_REST), seconds(config.redis.read_timeout))
+        self.link = Link(clients, "fetchbox-flows-due", (FLOW_CLAIM, FLOW_REST), seconds(config.redis.read_timeout))
 
     async def turn(self, rests: Sequence[Rest], most: int) -> Claimed:
         """Lets runs rest, then claims up to `most`. Raises `UNAVAILABLE`; may be repeated."""
         commands = [self._rest(rests)] if rests else []
         commands.append(command(FLOW_CLAIM, _KEYS, [most, self._lease_ms]))
-        replies = await self._link.run(commands)
+        replies = await self.link.run(commands)
         for reply in replies:
             if is_error(reply):
                 raise unavailable(f"Redis refuses to hand out runs of flows: {reply}")
@@ -65,11 +65,11 @@ class Due:
     async def rest(self, rests: Sequence[Rest]) -> None:
         """Lets runs rest. Raises `UNAVAILABLE`."""
         if rests:
-            await self._link.run([self._rest(rests)])
+            await self.link.run([self._rest(rests)])
 
     def close(self) -> None:
         """Drops the connection; the next call makes another."""
-        self._link.close()
+        self.link.close()
 
     def _rest(self, rests: Sequence[Rest]) -> Command:
         args: list[Arg] = []

@@ -43,20 +43,22 @@ def flow_duties(
     """An engine with what it needs. The process stores in `journal` what `manager` publishes."""
     redis, clock = resources.redis, resources.clock
     queue, bell = TaskQueue(redis, config, reached=reached), Bell(redis)
+    due = Due(redis, config)
+    link = due.link
     advancing = Advancing(
         journal,
         manager,
-        JobReader(redis, resources.objects, config),
+        JobReader(link, resources.objects, config),
         Settings(millis(config.flow_engine.check_interval), config.flow_engine.max_event_bytes),
         Chance(uuid7, lambda: token_hex(_TOKEN_BYTES), random.random),
     )
     effects = Effects(
-        redis,
+        link,
         config,
         Sending(redis, config, queue, submits),
         Deliveries(redis, config.flow_engine),
         Ledger(redis, config),
     )
-    engine = FlowEngine(config, Due(redis, config), bell, advancing, effects, resources.objects, clock, reached)
+    engine = FlowEngine(config, due, bell, advancing, effects, resources.objects, clock, reached)
     pause = seconds(config.observability.queue_sample_interval)
     return [queue, bell, engine, Periodic("flows.gauges", pause, DueSample(redis).measure, clock)]

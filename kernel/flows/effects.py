@@ -18,8 +18,9 @@ from kernel.flows.knowledge import UnloadedError
 from kernel.flows.look import Look
 from kernel.flows.sending import Postponed, Sending
 from kernel.flows.types import GateState
+from kernel.lanes.link import Link
 from kernel.ledger import Ledger
-from kernel.redis import RedisClients
+from kernel.pipe import Command
 
 BY: Final = "flow.engine"
 """Who cancels jobs of attempts."""
@@ -32,7 +33,7 @@ _LONGEST_MS: Final = 30_000
 class Effects:
     """Does what decisions ask for."""
 
-    clients: RedisClients
+    link: Link
     config: Config
     sending: Sending
     deliveries: Deliveries
@@ -40,9 +41,13 @@ class Effects:
 
     async def apply(self, looks: Sequence[Look]) -> None:
         """Everything but the sends to ingest. Raises `UNAVAILABLE` where Redis does not answer."""
-        await self._let_expire([job_id for look in looks for job_id in look.made.settled], looks)
+        settled = [job_id for look in looks for job_id in look.made.settled]
         sends = [(look, send) for look in looks for send in look.made.sends if not is_fetch(look, send)]
-        outcomes = await asyncio.gather(*(self.send(look, send) for look, send in sends), return_exceptions=True)
+        expired, *outcomes = await asyncio.gather(
+            self._let_expire(settled, looks), *(self.send(*sent) for sent in sends), return_exceptions=True
+        )
+        if expired is not None:
+            raise expired
         for (look, _), outcome in zip(sends, outcomes, strict=True):
             if isinstance(outcome, FetchboxError):
                 look.fault(outcome, ours=False)
@@ -109,12 +114,12 @@ class Effects:
             return
         ttl_s = self.config.tasks.job_ttl_s
         at = looks[0].now_ms + ttl_s * 1000
-        async with self.clients.commands.pipeline(transaction=False) as pipeline:
-            for job_id in job_ids:
-                pipeline.execute_command("EXPIRE", keys.job(job_id), ttl_s, "LT")
-                pipeline.execute_command("EXPIRE", keys.job_events(job_id), ttl_s, "LT")
-                pipeline.execute_command("ZADD", keys.expiring_index(), "XX", at, job_id)
-            await pipeline.execute()
+        commands: list[Command] = []
+        for job_id in job_ids:
+            commands.append(("EXPIRE", keys.job(job_id), ttl_s, "LT"))
+            commands.append(("EXPIRE", keys.job_events(job_id), ttl_s, "LT"))
+        places = [part for job_id in job_ids for part in (at, job_id)]
+        await self.link.run([*commands, ("ZADD", keys.expiring_index(), "XX", *places)])
 
 
 def is_fetch(look: Look, send: Send) -> bool:

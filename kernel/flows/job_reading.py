@@ -11,9 +11,10 @@ import orjson
 from fetchbox.config.v1.config_pb2 import Config
 from kernel import keys, places
 from kernel.flows.job_facts import ENDED, UNMADE, JobFacts, JobStatus
+from kernel.lanes.link import Link
 from kernel.ledger.record import FIELDS, JobRecord, error_of, from_hash
 from kernel.objects import ObjectStore
-from kernel.redis import RedisClients, is_other_kind
+from kernel.redis import is_other_kind
 
 _TASK: Final = (b"status", b"created_ts", b"error", b"result")
 _ROOM: Final = 512
@@ -35,8 +36,8 @@ class Attempt:
 class JobReader:
     """Reads jobs. Raises `UNAVAILABLE` where Redis or the object store does not answer."""
 
-    def __init__(self, clients: RedisClients, objects: ObjectStore, config: Config) -> None:
-        self._clients = clients
+    def __init__(self, link: Link, objects: ObjectStore, config: Config) -> None:
+        self._link = link
         self._objects = objects
         self._bucket = config.object_store.bucket
         self._max_event_bytes = config.flow_engine.max_event_bytes
@@ -45,11 +46,9 @@ class JobReader:
         """What is known of each; of a manifest's job that has stored resources the record: `concluded` reads on."""
         if not attempts:
             return []
-        async with self._clients.commands.pipeline(transaction=False) as pipeline:
-            for attempt in attempts:
-                fields = FIELDS if attempt.is_fetch else _TASK
-                pipeline.execute_command("HMGET", keys.job(attempt.job_id), *fields)
-            replies: list[Any] = await pipeline.execute(raise_on_error=False)
+        replies = await self._link.run(
+            [("HMGET", keys.job(attempt.job_id), *(FIELDS if attempt.is_fetch else _TASK)) for attempt in attempts]
+        )
         return [self._facts(attempt, reply) for attempt, reply in zip(attempts, replies, strict=True)]
 
     async def concluded(self, record: JobRecord) -> JobFacts:
