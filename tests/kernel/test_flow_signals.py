@@ -11,8 +11,10 @@ import pytest_asyncio
 from lane_rig import NEVER_HELD, Rig, rig, settings, task, until
 from queue_rig import QueueRig, new_task, queue_rig
 
+from fetchbox.errors.v1.errors_pb2 import REASON_RATE_LIMITED
 from fetchbox.jobs.jobs_pb2 import JobState, JobStatus
 from kernel import keys
+from kernel.errors import FetchboxError
 from kernel.lanes.entry import queued_task, read
 from kernel.lanes.stream import Claim, Failure, StreamLane, Success
 from kernel.ledger.task_queue import Swept
@@ -67,6 +69,24 @@ async def test_what_the_sweep_finishes_keeps_its_label(queue: QueueRig) -> None:
     await queue.accept(new)
     assert await queue.queue.sweep(0) == Swept(1, 0)
     assert await _entry_label(queue) == LABEL
+
+
+async def test_a_full_backlog_refuses_attempts_too_and_keeps_nothing_of_them(queue: QueueRig) -> None:
+    queue.config.tasks.max_backlog = 1
+    await queue.queue.create(new_task("step", flow=LABEL))
+    refused = new_task("step", flow=LABEL)
+    with pytest.raises(FetchboxError) as caught:
+        await queue.queue.create(refused)
+    assert caught.value.reason == REASON_RATE_LIMITED
+    assert await queue.record(refused.job_id) == {}
+    assert await queue.redis.zcard(keys.outbox(keys.QUEUE)) == 0
+
+
+async def test_a_creation_that_is_repeated_makes_one_job(queue: QueueRig) -> None:
+    new = new_task("step", flow=LABEL)
+    created = await queue.queue.create(new)
+    assert await queue.queue.finish(new, created) == created
+    assert len(await queue.entries()) == 1
 
 
 class _Signals:

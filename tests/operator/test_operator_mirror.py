@@ -177,3 +177,9 @@ async def test_a_lost_stream_and_group_heal(service, hand):
     job_id = uuid7()
     await hand.topics.status.publish(status(job_id, 1))
     await until(lambda: hand.ledger.get(job_id), "mirrored")
+
+
+async def test_the_status_of_an_expired_attempt_at_a_step_makes_no_record(hand):
+    mirror, told = Mirror(hand.ledger), JobStatus(job_id=uuid7(), job_type="step", state=DONE, revision=3)
+    await mirror.apply(Received(0, "1-1", told))
+    assert await hand.ledger.get(told.job_id) is None

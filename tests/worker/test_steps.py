@@ -15,6 +15,7 @@ from kernel.flows.label import Label, read_label
 from kernel.lanes.types import Claim, Failure
 from kernel.ledger import Ledger
 from kernel.resources import Resources
+from kernel.telemetry import metrics
 from tests.worker.conftest import Start, duty, eventually
 from tests.worker.step_handlers import Lives
 from tests.worker.step_rig import FLOW, RUN, Steps, path, with_step
@@ -58,6 +59,18 @@ async def test_what_a_step_is_given_may_be_any_json(
     with_step(worker_config, "resize", "Stepping")
     await start_worker(worker_config)
     assert (await tasks.result(await steps.attempt("resize", given)))["payload"] == json.loads(given)
+
+
+async def test_metrics_count_steps_under_one_label(
+    worker_config: Config, tasks: Tasks, steps: Steps, start_worker: Start
+) -> None:
+    with_step(worker_config, "resize", "Stepping")
+    await start_worker(worker_config)
+    counter = metrics.JOBS_ENDED.labels(job_type="step", status="done")
+    before = counter._value.get()
+    await tasks.ended(await steps.attempt("resize"))
+    await tasks.empty()
+    assert counter._value.get() - before == 1
 
 
 async def test_a_plain_function_runs_as_well(
