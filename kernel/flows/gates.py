@@ -18,6 +18,7 @@ from fetchbox.flow.v1.event_pb2 import Event
 from fetchbox.flow.v1.flow_pb2 import Gate
 from kernel.errors import failure_name, no_flow, unavailable
 from kernel.flows import gate_outcomes, kinds
+from kernel.flows.counting import count
 from kernel.flows.course import Course, Problem
 from kernel.flows.deliveries import Deliveries, Hit, settled
 from kernel.flows.ending import ending
@@ -118,6 +119,7 @@ class Gates:
         clears = [field for key in step_keys for field in settled(key)]
         context = Context(seen.order.run, seen.state, seen.order.revision, wakes=True, clears=clears)
         stored = await self._manager.publish_all(events, context)
+        count(stored.events, seen.order.run.flow_name)
         for event in stored.events:
             apply(seen.state, event)
         return seen

@@ -109,9 +109,9 @@ PROXY_FAILURES = _counter("proxy_failures", "Requests that a proxy of a pool did
 
 # Flows.
 FLOWS_STARTED = _counter("flows_started", "Runs whose first event was stored.", "flow")
-FLOWS_ENDED = _counter("flows_ended", "Runs that an engine ended, by how.", "flow", "status")
+FLOWS_ENDED = _counter("flows_ended", "Runs that ended, by how.", "flow", "status")
 FLOW_STEPS = _counter("flow_steps", "Steps that were completed, failed, or are tried again.", "flow", "outcome")
-FLOW_TRANSITIONS = _counter("flow_transitions", "Events that engines have added to timelines.")
+FLOW_TRANSITIONS = _counter("flow_transitions", "Events that moved runs on, the first ones left out.")
 FLOW_ADVANCE_SECONDS = _histogram("flow_advance_seconds", "One turn of an engine, over all runs that it took.")
 FLOW_FAULTS = _counter("flow_faults", "Looks at runs that came to an error which trying again will hardly cure.")
 FLOWS_DUE = _gauge("flows_due", "Runs that are to be looked at now and that no engine has taken.")

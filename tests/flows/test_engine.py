@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from cli.embedded.valkey import Valkey
 from fetchbox.config.v1.config_pb2 import Config
 from kernel import keys
 from kernel.flows.course import Problem
@@ -418,6 +419,43 @@ async def test_a_run_that_retention_has_removed_is_forgotten(box: EngineRig) -> 
     await box.redis.zadd(keys.FLOWS_DUE, {"gone": 1})
     async with box.engine():
         await box.resting()
+
+
+async def test_an_outage_of_redis_only_takes_its_time(box: EngineRig, valkey: Valkey) -> None:
+    define(box.config, a=TASK, b={**TASK, "needs": ["a"]})
+    async with box.engine():
+        flow_id = await box.start()
+        (entry,) = await box.job()
+        await asyncio.to_thread(valkey.kill9)
+        await asyncio.to_thread(valkey.restart)
+        await box.end(entry["job_id"], done())
+        (entry,) = await box.job()
+        await box.end(entry["job_id"], done())
+        await box.over(flow_id)
+
+
+async def test_what_becomes_of_runs_and_steps_is_counted(box: EngineRig) -> None:
+    define(box.config, a=TASK, b={**TASK, "needs": ["a"], "max_retries": 1, "backoff": {"base": "0.01s"}})
+    metrics.configure([], flows=["f"])
+
+    def counted() -> list[float]:
+        steps = [metrics.FLOW_STEPS.labels("f", outcome) for outcome in ("completed", "failed", "retried")]
+        ends = [metrics.FLOWS_ENDED.labels("f", status) for status in ("completed", "failed")]
+        return [series._value.get() for series in (*steps, *ends, metrics.FLOW_TRANSITIONS)]
+
+    before = counted()
+    async with box.engine():
+        flow_id = await box.start()
+        (entry,) = await box.job()
+        await box.end(entry["job_id"], done())
+        for _ in range(2):
+            (entry,) = await box.job()
+            await box.end(entry["job_id"], failed("HANDLER_ERROR"))
+        await box.over(flow_id, "failed")
+        await box.resting()
+    gained = [now - then for now, then in zip(counted(), before, strict=True)]
+    assert gained == [1, 1, 1, 0, 1, len(await box.timeline(flow_id)) - 1], "the first event is its starter's"
+    metrics.configure([])
 
 
 async def test_what_waits_for_engines_is_measured(box: EngineRig) -> None:
