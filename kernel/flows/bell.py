@@ -29,11 +29,13 @@ class Bell(Loop):
         """As if there had been a signal."""
         self._rung.set()
 
-    async def wait(self, seconds: float) -> None:
-        """Until there is, or since the last wait was, a signal; for so long at most."""
+    async def wait(self, seconds: float) -> bool:
+        """Until there is, or since the last wait was, a signal, for so long at most; whether there was one."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self._rung.wait(), seconds)
+        rung = self._rung.is_set()
         self._rung.clear()
+        return rung
 
     async def run(self) -> None:
         """Waits for signals; an outage only makes engines look more seldom."""

@@ -59,6 +59,6 @@ def flow_duties(
         Deliveries(redis, config.flow_engine),
         Ledger(redis, config),
     )
-    engine = FlowEngine(config, due, bell, advancing, effects, resources.objects, clock, reached)
+    engine = FlowEngine(config, due, bell, advancing, effects, resources.objects, clock, random.random, reached)
     pause = seconds(config.observability.queue_sample_interval)
     return [queue, bell, engine, Periodic("flows.gauges", pause, DueSample(redis).measure, clock)]

@@ -40,9 +40,13 @@ _log = get_logger("flows.engine")
 
 _LONGEST_WAIT: Final = 1.0
 """Seconds: what nobody signals (a lease that ends, a timer of another engine) is found so soon."""
+_STEP_BACK: Final = 0.001
+_LONGEST_STEP_BACK: Final = 0.05
+"""Seconds at most that an engine waits with a signal, once there was nothing left for it at the last ones."""
 _PAUSES: Final = (0.1, 0.5, 1.0, 2.0)
 """Seconds after failed turns, one after the other; the last one stays."""
 
+_FORGOTTEN_MS: Final = 24 * 3600 * 1000
 _LEASE_USED: Final = 0.7
 """The part of a lease behind which no job is made any more: that it has ended may be learned of late."""
 
@@ -54,7 +58,7 @@ def _nothing(_step: str) -> None:
 
 
 class FlowEngine(Loop):
-    """A duty. `reached` is called with the name of each step of a turn that is done."""
+    """A duty. `reached` is called with the name of each step of a turn that is done; `rng` gives 0 to 1."""
 
     def __init__(
         self,
@@ -65,6 +69,7 @@ class FlowEngine(Loop):
         effects: Effects,
         objects: ObjectStore,
         clock: Clock,
+        rng: Callable[[], float],
         reached: Callable[[str], None] = _nothing,
     ) -> None:
         super().__init__("flow-engine")
@@ -84,6 +89,9 @@ class FlowEngine(Loop):
         self._slow: dict[str, Look] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._closing = False
+        self._random = rng
+        self._rung = False
+        self._in_vain = 0
 
     async def drain(self, grace: float) -> None:
         """Claims no more, and ends the looks that it has."""
@@ -103,17 +111,24 @@ class FlowEngine(Loop):
     async def run(self) -> None:
         """One turn after the other."""
         failures = 0
+        rung = False
         while not self._closing:
             try:
+                await self._let_others(rung)
                 pause = await self._turn()
                 failures = 0
             except Exception as error:  # noqa: BLE001 - the loop survives everything; each failure is told
                 pause = _PAUSES[min(failures, len(_PAUSES) - 1)]
                 failures += 1
                 self._tell(error, failures)
-            if pause:
-                await self._bell.wait(pause)
+            rung = await self._bell.wait(pause) if pause else False
         await self._give_back()
+
+    async def _let_others(self, rung: bool) -> None:
+        """Of many engines that a signal wakes, those come first that get on; the others would only ask in vain."""
+        if rung and self._in_vain:
+            await self._clock.sleep(self._random() * min(_LONGEST_STEP_BACK, _STEP_BACK * 2 ** min(self._in_vain, 10)))
+        self._rung = rung
 
     async def _turn(self) -> float:
         """Claims and advances what is due; seconds until the next turn, if nothing rings before."""
@@ -123,6 +138,7 @@ class FlowEngine(Loop):
         if rests:
             self._reached("rested")
         looks = self._looks(claimed)
+        self._in_vain = 0 if looks else self._in_vain + self._rung
         if looks:
             self._reached("claimed")
             began = self._clock.monotonic()
@@ -130,7 +146,7 @@ class FlowEngine(Loop):
             metrics.FLOW_ADVANCE_SECONDS.observe(self._clock.monotonic() - began)
         if self._ready or self._rests:
             return 0
-        if claimed.next_ms is None:
+        if claimed.next_ms is None or room == 0:
             return _LONGEST_WAIT
         return min(_LONGEST_WAIT, max(0.001, (claimed.next_ms - claimed.now_ms) / 1000))
 
@@ -161,7 +177,7 @@ class FlowEngine(Loop):
         self._conclude(looks)
 
     async def _steps(self, looks: Sequence[Look], began: float) -> None:
-        await self._read(looks)
+        await self._advancing.read(looks)
         await self._advancing.decide(_going(looks))
         going = [look for look in _going(looks) if not self._waits(look)]
         await self._advancing.publish(going)
@@ -176,11 +192,6 @@ class FlowEngine(Loop):
             return
         await self._effects.apply(going)
         self._reached("sent")
-
-    async def _read(self, looks: Sequence[Look]) -> None:
-        before = {look.flow_id: look.memory.size for look in looks}
-        await self._advancing.read(looks)
-        self._memory.grew(sum(look.memory.size - before[look.flow_id] for look in looks))
 
     def _waits(self, look: Look) -> bool:
         """Whether something is to be had first of which nothing can be published without."""
@@ -208,6 +219,9 @@ class FlowEngine(Loop):
                     look.sooner(look.made.next_ms)
             if look.next_ms is None and (look.found is None or ended(look.state)):
                 self._memory.forget(look.flow_id)
+            else:
+                look.sooner(look.now_ms + _FORGOTTEN_MS)  # whatever went wrong, no open run is lost
+                self._memory.count(look.memory)
             self._rests.append(look.rest())
 
     def _beside(self, look: Look, work: Work) -> None:

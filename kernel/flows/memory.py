@@ -32,6 +32,8 @@ class Remembered:
     postponed: int = 0
     """Sends that were put off, one after the other."""
     size: int = 0
+    counted: int = 0
+    """How much of the size the memory as a whole knows of."""
 
     def fold(self, events: Iterable[Event]) -> None:
         """Adds what was read or stored."""
@@ -56,15 +58,17 @@ class Memory:
             self._runs.move_to_end(flow_id)
         return found
 
-    def grew(self, by: int) -> None:
-        """A run has grown by so many bytes; forgets others, the longest unseen first."""
-        self._size += by
+    def count(self, run: Remembered) -> None:
+        """A run has grown; forgets others, the longest unseen first."""
+        self._size += run.size - run.counted
+        run.counted = run.size
         while len(self._runs) > 1 and (len(self._runs) > _RUNS or self._size > _BYTES):
             _, oldest = self._runs.popitem(last=False)
-            self._size -= oldest.size
+            self._size -= oldest.counted
+            oldest.counted = oldest.size  # whoever still looks at it adds nothing to what is remembered
 
     def forget(self, flow_id: str) -> None:
         """Forgets a run."""
         found = self._runs.pop(flow_id, None)
         if found is not None:
-            self._size -= found.size
+            self._size -= found.counted

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -421,17 +422,29 @@ async def test_a_run_that_retention_has_removed_is_forgotten(box: EngineRig) -> 
         await box.resting()
 
 
-async def test_an_outage_of_redis_only_takes_its_time(box: EngineRig, valkey: Valkey) -> None:
-    define(box.config, a=TASK, b={**TASK, "needs": ["a"]})
-    async with box.engine():
+@pytest.fixture
+def own_server(config: Config, tmp_path: Path) -> Iterator[Valkey]:
+    """A server of this test alone, which it may kill."""
+    server = Valkey(tmp_path)
+    server.start()
+    config.redis.addr = server.addr
+    yield server
+    server.stop()
+
+
+async def test_an_outage_of_redis_only_takes_its_time(config: Config, own_server: Valkey) -> None:
+    define(config, a=TASK, b={**TASK, "needs": ["a"]})
+    opened = await Resources.open(config)
+    async with EngineRig.at(config, opened) as box, box.engine():
         flow_id = await box.start()
         (entry,) = await box.job()
-        await asyncio.to_thread(valkey.kill9)
-        await asyncio.to_thread(valkey.restart)
+        own_server.kill9()
+        own_server.restart()
         await box.end(entry["job_id"], done())
         (entry,) = await box.job()
         await box.end(entry["job_id"], done())
         await box.over(flow_id)
+    await opened.close()
 
 
 async def test_what_becomes_of_runs_and_steps_is_counted(box: EngineRig) -> None:
