@@ -37,9 +37,9 @@ _FAILED: Final = "failed"
 _LOOKS: Final = {
     "running": _Look("█", "#", "green", "attempt"),
     _FAILED: _Look("▓", "x", "red", "failed attempt"),
-    "waiting": _Look("░", ":", "yellow", "at its gate"),
-    "scheduled": _Look("─", "-", "cyan", "in the queue"),
-    "retrying": _Look("╌", "~", "magenta", "until the next attempt"),
+    "waiting": _Look("░", ":", "yellow", "gate"),
+    "scheduled": _Look("─", "-", "cyan", "queue"),
+    "retrying": _Look("╌", "~", "magenta", "backoff"),
 }
 
 

@@ -144,7 +144,9 @@ def platform(
     """A whole platform on free ports, with every role as a process.
 
     A model does its chat and embed; nobody does its plan, whose handlers are elsewhere; its code is not configured.
+    Its flows are those of flows.toml.
     """
+    folder = Path(__file__).parent
     environ = ENVIRON | {
         "FETCHBOX_TASKS_CHAT_ENDPOINT": model_server.url(),
         "FETCHBOX_TASKS_CHAT_MODEL": "parrot",
@@ -152,8 +154,10 @@ def platform(
         "FETCHBOX_TASKS_EMBED_MODEL": "parrot",
         "FETCHBOX_TASKS_PLAN_HANDLER": "remote",
         "FETCHBOX_WORKER_FILE_ROOTS": str(incoming),
+        "PYTHONPATH": os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH")))),
     }
-    with LocalPlatform(tmp_path_factory.mktemp("platform"), any_ports=True, environ=environ) as running:
+    data = tmp_path_factory.mktemp("platform")
+    with LocalPlatform(data, folder / "flows.toml", any_ports=True, environ=environ) as running:
         yield running
 
 

@@ -40,6 +40,15 @@ CALLS = [
     ("breakers", "list"),
     ("breakers", "reset", "task:chat"),
     ("streams", "list"),
+    ("flows", "start", "ship", "--watch"),
+    ("flows", "get", "a"),
+    ("flows", "list"),
+    ("flows", "watch", "a"),
+    ("flows", "logs", "a", "b"),
+    ("flows", "trigger", "a", "b"),
+    ("flows", "cancel", "a"),
+    ("flows", "cancel-gate", "a", "b"),
+    ("flows", "publish", "order.paid"),
     ("health",),
     ("worker", "status"),
     ("worker", "pause"),
@@ -122,6 +131,14 @@ def test_the_largest_payload_is_sent_and_a_configuration_may_allow_more(cli: Com
     assert cli.run(*create, "@larger.json", environ=more).returncode == 4
 
 
+def test_a_failed_start_of_a_flow_names_what_to_repeat_it_with(cli: CommandLine) -> None:
+    for option, value in (("--key", "k-17"), ("--id", "run-17")):
+        run = cli.run("flows", "start", "ship", option, value, environ=NO_SERVER)
+        assert run.returncode == 4
+        assert f"{option} {value}" in run.stderr
+    assert "--key cli-" in cli.run("flows", "start", "ship", environ=NO_SERVER).stderr
+
+
 def test_the_tasks_of_the_command_line_are_those_of_the_configuration() -> None:
     assert tuple(Task) == TASKS
 
@@ -149,6 +166,12 @@ def test_the_tasks_of_the_command_line_are_those_of_the_configuration() -> None:
         (("files", "purge", "--all"), "--yes"),
         (("files", "dlq", "--limit", "501"), "--limit"),
         (("breakers", "reset"), "Missing argument"),
+        (("flows", "start", "ship", "--input", "{"), "--input:1:2: is no JSON"),
+        (("flows", "start", "ship", "--input", "@missing.json"), "cannot read missing.json"),
+        (("flows", "trigger", "a", "b", "--payload", "yes"), """a text stands in quotes: '"text"'"""),
+        (("flows", "publish", "order.paid", "--data", "NaN"), "--data: is no JSON: NaN is not allowed"),
+        (("flows", "list", "--status", "lost"), "'running', 'completed', 'failed', 'cancelled'"),
+        (("flows", "definitions"), "no flows"),
         (("publish-task",), "--url"),
         (("publish-task", "--url", "http://a/", "--header", "nocolon"), "name: value"),
         (("publish-task", "missing.json"), "cannot read missing.json"),
