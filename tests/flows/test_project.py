@@ -217,7 +217,7 @@ ANY = st.one_of(
 )
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None)
 @given(ANY)
 def test_patches_made_before_an_event_is_stored_become_those_of_the_stored_event(events: list[Event]):
     """All events are published in one go, so that the times of earlier ones are placeholders, too."""
