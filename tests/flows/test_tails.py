@@ -15,7 +15,7 @@ from tail_rig import PATIENCE, Reader, TailRig, reading
 
 from fetchbox.flow.v1.event_pb2 import VIEW_LOGS, VIEW_RUNS, VIEW_SNAPSHOT, VIEW_STEPS, VIEW_TIMELINE, Event, View
 from kernel import keys
-from kernel.flows import kinds, stream_tail
+from kernel.flows import entries, kinds, stream_tail
 from kernel.flows.bus import InternalBus
 from kernel.flows.journal import stream_of
 from kernel.flows.manager import EventManager
@@ -31,7 +31,8 @@ VIEWS = (VIEW_TIMELINE, VIEW_SNAPSHOT, VIEW_STEPS, VIEW_LOGS)
 
 
 @pytest.fixture
-async def rig(redis_server: str) -> AsyncIterator[TailRig]:
+async def rig(redis_server: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[TailRig]:
+    monkeypatch.setattr(stream_tail, "IDLE_SECONDS", 600.0)  # nothing here comes by a look after a long silence
     async with TailRig.at(redis_server) as opened:
         yield opened
 
@@ -90,17 +91,18 @@ async def test_the_last_records_can_be_asked_for(rig: TailRig) -> None:
             assert await reader.end() == expected + ([newest] if number % 2 == 0 else [])
 
 
-async def test_the_last_records_are_found_behind_any_number_of_others(
-    rig: TailRig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(stream_tail.entries, "PAGE", 3)
-    monkeypatch.setattr(stream_tail.entries.before, "__defaults__", (3,))
+async def test_a_tail_of_rare_kinds_passes_over_any_number_of_others(rig: TailRig) -> None:
     run = await rig.begin()
-    await rig.write(run, [[line(run, f"line {number}") for number in range(11)]], 1)
-    for last, expected in ((1, ["flow.start"]), (2, ["flow.start"])):
+    lines = [line(run, f"line {number}") for number in range(2 * entries.PAGE + 9)]
+    for some in (lines[: entries.PAGE], lines[entries.PAGE : -9], lines[-9:]):
+        await rig.write(run, [some], 1)
+    for last in (None, 1, 2):
         async with reading(tail(rig, run, last=last, patterns=["flow.*"])) as reader:
             await reader.live()
-            assert [event.kind for event in reader.events] == expected
+            assert [event.kind for event in reader.events] == ["flow.start"]
+    await rig.write(run, [[end(run)]], 1)
+    async with reading(tail(rig, run, patterns=["flow.*"])) as reader:
+        assert [event.kind for event in await reader.end()] == ["flow.start", "flow.complete"]
 
 
 @given(
