@@ -916,7 +916,7 @@ class FlowRunIndexed(_message.Message):
     created_at: _builtins.str
     """When it began, ISO 8601."""
     source_id: _builtins.str
-    """The id of its `flow.start`; of two entries with the same one, the second is to be ignored."""
+    """The id of its `flow.start`; of two entries of a run with the same one, the second is to be ignored."""
     def __init__(
         self,
         *,
