@@ -86,6 +86,7 @@ bench: setup ## Runs the benchmarks beside their peers (BullMQ needs node, those
 	python -m benchmarks.fetch
 	python -m benchmarks.gateway
 	python -m benchmarks.sse
+	python -m benchmarks.flows
 
 .PHONY: clean
 clean: ## Removes what was installed and what was run
