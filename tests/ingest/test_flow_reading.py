@@ -125,6 +125,8 @@ async def test_pages_go_through_the_runs_of_all_flows_newest_first(flows: Config
         assert await client.all(status="running", page_size=3) == [i for i in everything if i not in ended]
         assert await client.all(status="failed") == []
         assert await client.all(flow_name="unknown") == []
+        for filters in ({"page_size": 25}, {"page_size": 6, "flow_name": "orders"}):
+            assert (await client.list(**filters)).next_page_token == "", "there is no empty page at the end"
         first = await client.list(page_size=7)
         assert len(first.flows) == 7
         assert not any(flow.steps or flow.HasField("input") for flow in first.flows)
