@@ -29,6 +29,8 @@ ENVIRON = {
     "WORKER_HEARTBEAT_TTL": "5s",
     "FETCHBOX_WORKER_REAP_INTERVAL": "500ms",
 }
+PARCELS = "the secret of a channel"
+"""Whoever sends webhooks of the channel `parcels` signs them with it."""
 
 
 @dataclass(frozen=True)
@@ -154,6 +156,7 @@ def platform(
         "FETCHBOX_TASKS_EMBED_MODEL": "parrot",
         "FETCHBOX_TASKS_PLAN_HANDLER": "remote",
         "FETCHBOX_WORKER_FILE_ROOTS": str(incoming),
+        "FETCHBOX_FLOW_ENGINE_WEBHOOK_SECRETS": f'{{"parcels": "{PARCELS}"}}',
         "PYTHONPATH": os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH")))),
     }
     data = tmp_path_factory.mktemp("platform")
