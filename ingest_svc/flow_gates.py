@@ -69,7 +69,8 @@ class FlowGates:
         tenant = tenant_filter(current_caller(), request.tenant)
         require_room(len(body.data), self._config.ingest.max_document_bytes, "body")
         opens = await self._opens(request, tenant, headers)
-        await self._rate.take(f"{tenant}:webhooks")
+        # Who has no secret cannot use up what those may send who have one.
+        await self._rate.take(f"{tenant}:{'anonymous-' if opens.what == NONE else ''}webhooks")
         payload = await self._offload.run(len(body.data) > HEAVY_BYTES, lambda: payload_of(body))
         hit = await self._payloads.hit("webhook", payload, opens.flow_id, opens.step_key)
         if opens.flow_id and await self._gates.opened(opens.flow_id, opens.step_key, hit):

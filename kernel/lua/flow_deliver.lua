@@ -5,7 +5,7 @@
 -- returns {gates released, 1 parked | 0, 1 refused | 0, 1 more gates wait | 0}
 -- Flow and parked are what the keys of orders, and of streams of early deliveries, begin with. Opens: any (all gates of
 -- this channel and key) | none (those that need no secret) | the SHA-256 of a secret, which opens the gate that flow_id
--- and step_key name. The answer is kept, so that a repetition of the call delivers nothing again.
+-- and step_key name. What was done is kept, so that a repetition of the call delivers nothing again.
 local D, opens, owner = ARGV[1], ARGV[3], ARGV[4] .. '/' .. ARGV[5]
 local known = redis.call('GET', KEYS[5])
 if known then return cmsgpack.unpack(known) end
@@ -76,5 +76,5 @@ elseif more == 0 then
   refused = 1
 end
 local answer = {released, parked, refused, more}
-redis.call('SET', KEYS[5], cmsgpack.pack(answer), 'PX', ARGV[10])
+if released + parked + more > 0 then redis.call('SET', KEYS[5], cmsgpack.pack(answer), 'PX', ARGV[10]) end
 return answer

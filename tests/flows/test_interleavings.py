@@ -170,7 +170,7 @@ def test_any_interleaving_settles_a_gate_once_and_loses_nothing(redis_server: st
         opening = GateRig.at(redis_server)
         rig = runner.run(opening.__aenter__())
 
-        @settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
+        @settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
         @given(reason=st.sampled_from(["event", "webhook", "manual"]), rounds=st.lists(_ROUND, max_size=8))
         def whatever_comes(reason: str, rounds: list[list[tuple[str, int]]]) -> None:
             runner.run(_told(rig, reason, rounds))
