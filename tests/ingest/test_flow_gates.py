@@ -306,7 +306,7 @@ async def test_webhooks_are_counted_and_wrong_ones_are_not(caller: Caller, gated
     for _ in range(5):
         with pytest.raises(Exception, match="FORBIDDEN"):
             await counting.receive_webhook(wrong, ())
-        with pytest.raises(Exception, match="FORBIDDEN|RATE_LIMITED"):
+        with pytest.raises(Exception, match=r"FORBIDDEN|RATE_LIMITED"):
             await counting.receive_webhook(pb.ReceiveWebhookRequest(channel="pay", key="7"), ())
     assert await resources.redis.commands.keys("fetchbox:gate-answer:*") == []
     right = pb.ReceiveWebhookRequest(channel="pay", key="7", secret=told["paid"])
