@@ -185,8 +185,8 @@ class Step(_message.Message):
     step_key: _builtins.str
     """The step's key in the flow."""
     status: _builtins.str
-    """`pending`, `waiting`, `scheduled`, `running`, `retrying`, `completed` or `failed`; what a cancelled run
-    leaves undone is failed with `SYSTEM_CANCELED`.
+    """`pending`, `waiting`, `scheduled`, `running`, `retrying`, `completed`, `failed`, or `cancelled`: the end of
+    its run stopped it.
     """
     started_at: _builtins.str
     """When its last attempt began, ISO 8601."""
