@@ -221,6 +221,27 @@ async def test_what_another_process_writes_is_delivered(rig: TailRig, redis_serv
             assert found
 
 
+@pytest.mark.req("R003-2.4.04")
+@pytest.mark.parametrize("view", [VIEW_TIMELINE, VIEW_SNAPSHOT])
+@pytest.mark.parametrize("last", [None, 1])
+async def test_what_is_written_at_any_moment_of_a_subscription_is_delivered(
+    rig: TailRig, view: View.ValueType, last: int | None
+) -> None:
+    """The run goes on and ends just before each of the round trips that a new client makes."""
+    for at in range(7):
+        run = await rig.begin(f"run-{at}")
+        rig.steps.before(at, partial(rig.go_on, run))
+        async with reading(tail(rig, run, view, last=last)) as reader:
+            async with asyncio.timeout(PATIENCE):
+                while not rig.steps.is_done and not reader.begun.is_set():  # noqa: ASYNC110 - it is a poll
+                    await asyncio.sleep(0.001)
+            if not rig.steps.is_done:  # it has made fewer
+                rig.steps.before(-1, partial(rig.go_on, run))
+                await rig.go_on(run)
+            found, there = await reader.end(), await rig.records(run, view)
+            assert found == (there if last is None or len(found) > 1 else there[-1:]), at
+
+
 async def test_any_number_of_tails_waits_on_one_connection(rig: TailRig) -> None:
     run = await rig.begin()
     async with contextlib.AsyncExitStack() as stack:
