@@ -56,7 +56,9 @@ def list_jobs(
     status: Annotated[
         str, typer.Option(help="Only these: queued, in_progress, completed, partial, failed or canceled.")
     ] = "",
-    task: Annotated[str, typer.Option(help="Only this: fetch (manifests), chat, plan, code, tool, rag or embed.")] = "",
+    task: Annotated[
+        str, typer.Option(help="Only this: fetch (manifests), step (of flows), chat, plan, code, tool, rag or embed.")
+    ] = "",
     job_type: Annotated[str, typer.Option(help="Only jobs of this type.")] = "",
     tenant: Annotated[str, typer.Option(help="Only jobs of this tenant.")] = "",
     limit: Annotated[int, typer.Option(min=1, max=500, help="The most jobs of a page.")] = 50,

@@ -26,6 +26,7 @@ def job_facts(job: Job) -> dict[str, object]:
         "status": job.status,
         "type": job.job_type,
         "tenant": job.tenant,
+        "flow": job.flow,
         "stored": f"{job.resource_completed} of {job.resource_total}",
         "failed": job.resource_failed or "",
         "took": f"{took / 1000:.1f} s",

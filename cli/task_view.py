@@ -71,6 +71,7 @@ def task_facts(job: Job) -> dict[str, object]:
         "task": job.task,
         "status": job.status,
         "tenant": job.tenant,
+        "flow": job.flow,
         "took": f"{(job.updated_ts - job.created_ts) / 1000:.1f} s",
         "kept": f"{job.ttl_s} s after its end" if job.ttl_s else "",
         "result": job.result.decode(),
