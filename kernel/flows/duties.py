@@ -55,7 +55,7 @@ def flow_duties(
     effects = Effects(
         link,
         config,
-        Sending(redis, config, queue, submits),
+        Sending(redis, resources.objects, config, queue, submits),
         Deliveries(redis, config.flow_engine),
         Ledger(redis, config),
     )

@@ -10,6 +10,7 @@ import orjson
 
 from fetchbox.config.v1.config_pb2 import Config
 from kernel import keys, places
+from kernel.flows import values
 from kernel.flows.job_facts import ENDED, UNMADE, JobFacts, JobStatus
 from kernel.lanes.link import Link
 from kernel.ledger.record import FIELDS, JobRecord, error_of, from_hash
@@ -104,7 +105,7 @@ def _json(text: bytes | None) -> bytes | None:
     if not text:
         return None
     try:
-        orjson.loads(text)
-    except orjson.JSONDecodeError:
+        values.load(text)
+    except ValueError:
         return orjson.dumps(text.decode(errors="replace"))
     return text

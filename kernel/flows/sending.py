@@ -17,13 +17,14 @@ from kernel import keys
 from kernel.errors import FetchboxError, failure_name
 from kernel.flows import secrets
 from kernel.flows.course import Problem
-from kernel.flows.decision import Send
+from kernel.flows.decision import Send, object_key
 from kernel.flows.job_facts import JobFacts
 from kernel.flows.knowledge import Knowledge
 from kernel.flows.label import Label
 from kernel.flows.templates import TemplateError, mentions
 from kernel.ledger.record import STEP
 from kernel.ledger.task_queue import NewTask, TaskQueue
+from kernel.objects import ObjectStore
 from kernel.redis import RedisClients
 
 KEPT_S: Final = 30 * 24 * 3600
@@ -61,22 +62,26 @@ class Submits(Protocol):
 class Sending:
     """Sends attempts. `UNAVAILABLE` where Redis does not answer leaves it open whether there is a job: send again."""
 
-    def __init__(self, clients: RedisClients, config: Config, queue: TaskQueue, submits: Submits) -> None:
+    def __init__(
+        self, clients: RedisClients, objects: ObjectStore, config: Config, queue: TaskQueue, submits: Submits
+    ) -> None:
         self._clients = clients
+        self._objects = objects
+        self._bucket = config.object_store.bucket
         self._queue = queue
         self._submits = submits
         self._most = config.tasks.max_payload_bytes
 
     async def send(self, known: Knowledge, spec: FlowStep, send: Send) -> JobFacts | Postponed:
         """What is known of the job afterwards. Raises `UnloadedError` where objects are missing that it speaks of."""
-        given = await self._given(known, spec)
+        given = await self._given(known, spec, send)
         if isinstance(given, Problem):
             return _refused(given)
         if spec.job_type:
             return await self._submit(known, spec, send, given)
         return await self._create(known, spec, send, given)
 
-    async def _given(self, known: Knowledge, spec: FlowStep) -> bytes | Problem:
+    async def _given(self, known: Knowledge, spec: FlowStep, send: Send) -> bytes | Problem:
         """What the step is given. Secrets that it mentions are made for this attempt, once all else is there."""
         template: bytes = getattr(spec, "with") or b"{}"
         try:
@@ -86,6 +91,19 @@ class Sending:
         rehearsed = known.render(template, dict.fromkeys(mentioned, ""))
         if not mentioned or isinstance(rehearsed, Problem):
             return rehearsed
+        if not spec.job_type:
+            return await self._with_secrets(known, template, mentioned)
+        # Ingest takes the same submit for the same only with the same document, so the first one is kept.
+        place = f"{object_key(known.order.run.flow_id, send.step_key, send.run_id)}.manifest"
+        kept = await self._objects.get(self._bucket, place)
+        if kept is not None:
+            return kept
+        document = await self._with_secrets(known, template, mentioned)
+        if isinstance(document, bytes):
+            await self._objects.put(self._bucket, place, document, content_type="application/json")
+        return document
+
+    async def _with_secrets(self, known: Knowledge, template: bytes, mentioned: frozenset[str]) -> bytes | Problem:
         flow_id = known.order.run.flow_id
         made: Mapping[str, str] = {key: await secrets.add(self._clients, flow_id, key) for key in sorted(mentioned)}
         return known.render(template, made)

@@ -7,6 +7,7 @@ import json
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -39,6 +40,7 @@ async def box(config: Config, resources: Resources) -> AsyncIterator[EngineRig]:
 @pytest.mark.req("R003-1.2.02")
 @pytest.mark.req("R003-1.1.13")
 @pytest.mark.req("R003-1.1.14")
+@pytest.mark.req("R003-2.1.08")
 async def test_a_run_goes_from_step_to_step_by_itself(box: EngineRig) -> None:
     define(
         box.config,
@@ -63,6 +65,8 @@ async def test_a_run_goes_from_step_to_step_by_itself(box: EngineRig) -> None:
         state = await box.over(flow_id)
         await box.resting()
     assert state.result == b'{"sum":7}'
+    assert UUID(flow_id).version == 7
+    assert {json.loads(event.meta)["flowId"] for event in await box.timeline(flow_id)} == {flow_id}
     jobs = [entry["job_id"] for entry in (first, second, third)]
     assert [state.steps[key].run_id for key in "abc"] == jobs
     started = [event for event in await box.timeline(flow_id) if event.kind == "step.attempt.started"]
@@ -229,6 +233,20 @@ async def test_a_secret_of_a_gate_is_made_where_a_template_mentions_it(box: Engi
         assert len(found.secrets["b"]) == 2
         await box.end(entry["job_id"], done())
         await box.has(flow_id, "step.await.scheduled b")
+
+
+async def test_a_manifest_with_a_secret_is_the_same_whenever_it_is_submitted(box: EngineRig) -> None:
+    gate = {"reason": "webhook", "channel": "pay", "key": "k"}
+    asks = {"job_type": "default", "with": {"metadata": {"secret": "${gates.b.secret}"}}}
+    define(box.config, a=asks, b={"gate": gate, "needs": ["a"]})
+    told = iter([Postponed("the outcome is open", 0.05), Postponed("the outcome is open", 0.05)])
+    box.ingest.answer = lambda _: next(told, None)
+    async with box.engine():
+        flow_id = await box.start()
+        await box.has(flow_id, "step.attempt.started a")
+    assert len(box.ingest.asked) == 3
+    assert len({manifest.document for manifest in box.ingest.asked}) == 1
+    assert flow_id in json.loads(box.ingest.asked[0].document)["metadata"]["secret"]
 
 
 async def test_a_full_backlog_puts_a_send_off_and_costs_no_attempt(box: EngineRig) -> None:
