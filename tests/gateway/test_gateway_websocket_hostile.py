@@ -37,6 +37,7 @@ def handshake(query: str = "mode=wait", version: bytes = b"13", key: bytes = KEY
     return (
         b"GET /v1/x/events?" + query.encode() + b" HTTP/1.1\r\nHost: x\r\nConnection: keep-alive, Upgrade\r\n"
         b"Upgrade: WebSocket\r\nSec-WebSocket-Version: " + version + b"\r\n"
+        b"Sec-WebSocket-Extensions: permessage-deflate; client_max_window_bits\r\n"
         b"Sec-WebSocket-Key: " + key + b"\r\n" + more + b"\r\n"
     )
 
