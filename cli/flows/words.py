@@ -51,8 +51,11 @@ def duration(ms: float) -> str:
 
 
 def moment(text: str) -> str:
-    """An ISO time as the other commands show times: `2026-11-28 10:00:00Z`; empty for none."""
-    return f"{datetime.fromisoformat(text).astimezone(UTC):%Y-%m-%d %H:%M:%SZ}" if text else ""
+    """An ISO time as the other commands show times: `2026-11-28 10:00:00Z`; anything else as it is."""
+    try:
+        return f"{datetime.fromisoformat(text).astimezone(UTC):%Y-%m-%d %H:%M:%SZ}"
+    except ValueError:
+        return text
 
 
 def between(begun: str, ended: str) -> str:
@@ -63,8 +66,9 @@ def between(begun: str, ended: str) -> str:
 
 
 def _start(data: Facts, meta: Facts) -> str:
-    tags = meta.get("tags") or []
-    return " ".join([str(data.get("flowName", "")), *(f"#{tag}" for tag in tags)])
+    tags = meta.get("tags")
+    marks = (f"#{tag}" for tag in tags) if isinstance(tags, list) else ()
+    return " ".join([str(data.get("flowName", "")), *marks])
 
 
 def _attempt(data: Facts, meta: Facts) -> str:
@@ -95,12 +99,9 @@ def _cancelled(data: Facts, _meta: Facts) -> str:
 
 def _log(data: Facts, _meta: Facts) -> str:
     facts = data.get("meta")
-    pairs = (
-        (f"{name}={value if isinstance(value, str) else short(value)}" for name, value in facts.items())
-        if isinstance(facts, dict)
-        else ()
-    )
-    return " ".join([f"{data.get('level', ''):5}", str(data.get("msg", "")), *pairs])
+    items = facts.items() if isinstance(facts, dict) else ()
+    pairs = (f"{name}={value if isinstance(value, str) else short(value)}" for name, value in items)
+    return " ".join([str(data.get("level", "")).ljust(5), str(data.get("msg", "")), *pairs])
 
 
 def _gate(data: Facts, _meta: Facts) -> str:
@@ -143,5 +144,9 @@ _TOLD: Final[Mapping[str, Callable[[Facts, Facts], str]]] = {
 
 
 def _object(text: bytes) -> dict[str, Any]:
-    value = json.loads(text or b"null")
+    """Data or meta of an event, which others may have written into the stream."""
+    try:
+        value = json.loads(text or b"null")
+    except ValueError:
+        return {}
     return value if isinstance(value, dict) else {}

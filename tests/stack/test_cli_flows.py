@@ -86,6 +86,7 @@ def test_a_run_in_a_pipe_is_a_line_an_event(connected: CommandLine) -> None:
     assert "\x1b" not in watched.stdout, "what was logged does not reach the terminal as it is"
 
 
+@pytest.mark.req("R003-2.4.05")
 def test_for_programs_each_line_is_a_frame(connected: CommandLine) -> None:
     run = shipped(connected, "p-2")
     frames = documents(connected.run("flows", "watch", run, "--json"))
@@ -144,6 +145,7 @@ def test_with_watch_a_start_goes_on_to_the_end(connected: CommandLine) -> None:
     assert secret not in rest
 
 
+@pytest.mark.req("R003-2.4.04")
 def test_a_watch_survives_a_restart_of_the_service(connected: CommandLine, platform: LocalPlatform) -> None:
     run, _ = started(connected, {"parcel": "p-6", "attempts": 1})
     until_placed(connected, run)

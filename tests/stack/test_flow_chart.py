@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
 from rich.console import Console
 
 from cli.flows import words
@@ -13,6 +14,7 @@ from cli.flows.chart import Chart
 from cli.flows.course import Course
 from fetchbox.flow.v1.event_pb2 import Event
 from kernel.flows.codec import iso
+from tests.flows.histories import History, anything, legal
 
 BEGAN = 1_764_324_000_000
 STEPS = ["fetch", "ask", "count"]
@@ -153,6 +155,27 @@ def test_an_event_is_one_line(kind: str, data: dict[str, Any], meta: dict[str, A
     assert line.startswith(f"10:00:00.000  {kind}")
     assert line.endswith(said)
     assert line.isprintable()
+
+
+@settings(max_examples=60, deadline=None)
+@given(legal())
+def test_the_phases_of_any_legal_run_follow_each_other(history: History) -> None:
+    course = course_of(history.events)
+    for key, phases in course.phases.items():
+        ends = [phase.ended for phase in phases[:-1]]
+        assert all(end is not None and end <= later.begun for end, later in zip(ends, phases[1:], strict=True))
+        attempts = [phase for phase in phases if phase.status == "running"]
+        assert len(attempts) == course.state.steps[key].tries
+        if course.is_over or course.state.steps[key].completed_at:
+            assert all(phase.ended is not None for phase in phases)
+    assert len(drawn(course, 0, 100)) >= 2
+
+
+@settings(max_examples=60, deadline=None)
+@given(anything())
+def test_whatever_others_have_written_is_shown(events: list[Event]) -> None:
+    assert all(words.line(one).isprintable() for one in events)
+    drawn(course_of(events), 0)
 
 
 def test_how_long_it_took() -> None:

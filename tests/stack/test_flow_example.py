@@ -91,6 +91,7 @@ def test_the_example_by_the_command_line(visitor: CommandLine, desk: LocalPlatfo
     assert "counted id=text words=3" in logs.stdout
 
 
+@pytest.mark.req("R003-2.4.01")
 def test_the_example_by_rest(visitor: CommandLine, given: Path) -> None:
     run = execute(visitor, "bash", FLOWS / "rest.sh", given)
     assert run.returncode == 0, run
