@@ -138,15 +138,19 @@ def as_dict(message: Message) -> dict[str, Any]:
             continue
         if field.GetOptions().Extensions[options_pb2.raw_json]:
             value[field.json_name] = json.loads(getattr(message, field.name) or b"null")
-        elif _is_ours(field.message_type):
-            held = getattr(message, field.name)
-            value[field.json_name] = [as_dict(one) for one in held] if field.is_repeated else as_dict(held)
+        elif field.message_type is not None:
+            value[field.json_name] = _nested(field.message_type, getattr(message, field.name), value[field.json_name])
     return value
 
 
-def _is_ours(kind: Any) -> bool:
-    """Whether a field of this type (a message's descriptor, or None) may hold raw JSON further down."""
-    return kind is not None and kind.file.package.startswith("fetchbox.") and not kind.GetOptions().map_entry
+def _nested(kind: Any, held: Any, plain: Any) -> Any:
+    """What a field holds whose type is a message with the descriptor `kind`; messages not of ours stay as they are."""
+    if kind.GetOptions().map_entry:
+        of = kind.fields_by_name["value"].message_type
+        return plain if of is None else {str(key): _nested(of, held[key], plain[str(key)]) for key in held}
+    if not kind.file.package.startswith("fetchbox."):
+        return plain
+    return as_dict(held) if isinstance(held, Message) else [as_dict(one) for one in held]
 
 
 def _lines(

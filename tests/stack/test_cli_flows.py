@@ -13,6 +13,7 @@ from cli.local import LocalPlatform
 from cli.serve import Role
 from tests.stack.conftest import CommandLine, Ended
 from tests.stack.test_cli_tasks import documents, running
+from tests.stack.test_examples import EXAMPLES
 
 START = ("flows", "start", "ship", "--input")
 
@@ -248,3 +249,17 @@ def test_what_is_refused_says_what_to_do(connected: CommandLine, call: tuple[str
     error = json.loads(run.stderr)["error"]
     assert (run.returncode, run.stdout, error["reason"]) == (3, "", reason), run
     assert hint in error["hint"]
+
+
+def test_the_flows_of_a_configuration_are_shown_without_a_server(cli: CommandLine) -> None:
+    path = str(EXAMPLES / "flows/fetchbox.toml")
+    shown = cli.run("flows", "definitions", "--config", path)
+    assert lines(shown)[1:] == [
+        ["catalogue", "fetch", "", "job_type default", ""],
+        ["catalogue", "approve", "fetch", "waits", "manual"],
+        ["catalogue", "notify", "fetch", "task tool", ""],
+        ["catalogue", "catalogue", "notify, approve", "handler catalogue:Catalogue", ""],
+    ]
+    steps = json.loads(cli.run("--config", path, "flows", "definitions", "--json").stdout)["catalogue"]["steps"]
+    assert steps["approve"]["gate"]["deadline"] == "172800s"
+    assert steps["catalogue"]["with"]["approved_by"] == "${gates.approve.payload.by}"
