@@ -1,5 +1,6 @@
 """Where the messages of a stream go: into the body of an HTTP answer, or to a WebSocket (`gateway.websocket`)."""
 
+import asyncio
 from collections.abc import Callable, Mapping
 
 import orjson
@@ -110,3 +111,9 @@ class HttpOutlet(Outlet):
         """Writes what means nothing, where the framing has such."""
         if self._framing.idle:
             await self.response.write(self._framing.idle)
+
+
+def is_cancelled() -> bool:
+    """Whether the current task itself is being cancelled, and not only what it waits for."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

@@ -19,7 +19,7 @@ from gateway import errors
 from gateway.answer import Printer
 from gateway.errors import Failure
 from gateway.limits import Limits
-from gateway.outlet import Outlet
+from gateway.outlet import Outlet, is_cancelled
 from kernel.errors import FetchboxError
 from kernel.telemetry.logs import get_logger
 
@@ -100,7 +100,7 @@ class Stream:
         """Whether the next message, or the end, is there in time."""
         wanted: set[asyncio.Future[Any]] = {self._ahead, self._begun}
         await asyncio.wait(wanted, timeout=self.limits.first_message, return_when=asyncio.FIRST_COMPLETED)
-        if self._stopped and not _is_cancelled():
+        if self._stopped and not is_cancelled():
             raise _going_away()
         return self._ahead.done()
 
@@ -114,7 +114,7 @@ class Stream:
             await self._copy(head)
             await self._writing(self.outlet.end())
         except asyncio.CancelledError:
-            if _is_cancelled() or not (self._stopped or self.outlet.is_over):
+            if is_cancelled() or not (self._stopped or self.outlet.is_over):
                 raise
             end = self.outlet.end() if self.outlet.is_over else self.outlet.leave(errors.of_error(_going_away()))
             await self._writing(end)
@@ -169,12 +169,6 @@ class Stream:
         except ConnectionError:
             return False
         return True
-
-
-def _is_cancelled() -> bool:
-    """Whether the request's own task is being cancelled, and not only its call."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
 
 
 def _going_away() -> FetchboxError:

@@ -24,7 +24,7 @@ from gateway import errors
 from gateway.answer import Printer
 from gateway.errors import Failure, RefusedError
 from gateway.limits import Limits
-from gateway.outlet import Outlet
+from gateway.outlet import Outlet, is_cancelled
 from kernel.errors import FetchboxError, invalid
 
 PROTOCOL = "fetchbox"
@@ -177,6 +177,9 @@ class SocketOutlet(Outlet):
                 await self._socket.close(code=code, message=text)
         except TimeoutError:
             pass
+        except asyncio.CancelledError:
+            if is_cancelled():
+                raise  # otherwise it waited for the same place in the buffer as what was cancelled above
         if self._socket.close_code == WSCloseCode.ABNORMAL_CLOSURE:
             self.abort()
 

@@ -211,6 +211,16 @@ async def test_pings_that_nobody_reads_the_answers_of_cost_nothing(pool: Descrip
         writer.transport.abort()
 
 
+async def test_a_drain_waits_for_no_client_that_does_not_read(pool: DescriptorPool, service: Service) -> None:
+    async with serving(pool, service, replace(LIMITS, stall=600)) as gate:
+        writer = await _flood_with_pings(gate)
+        async with asyncio.timeout(WAIT):
+            await gate.server.drain(600)
+            while gate.server._http.connections:  # noqa: ASYNC110 - the loop tells them in its next turns
+                await asyncio.sleep(0.01)
+        writer.transport.abort()
+
+
 async def _flood_with_pings(gate: Gateway) -> asyncio.StreamWriter:
     reader, writer = await asyncio.open_connection("127.0.0.1", gate.port, limit=2**12)
     writer.write(handshake("mode=wait"))
