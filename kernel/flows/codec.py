@@ -55,6 +55,15 @@ def event_of(stream: str, entry_id: str, held: Fields) -> Event:
     )
 
 
+def canonical(stream: str, entry_id: str, held: Fields) -> Event | None:
+    """The canonical event of an entry; None for an entry that is no event, which somebody else has put there."""
+    try:
+        event = event_of(stream, entry_id, held)
+    except (KeyError, ValueError):
+        return None
+    return event if event.kind else None
+
+
 def to_json(event: Event) -> bytes:
     """The envelope of seed 003 without spaces: keys in its order, what is absent left out."""
     parts = [b'"%s":%s' % (name.encode(), orjson.dumps(getattr(event, name))) for name in _TEXTS if _has(event, name)]

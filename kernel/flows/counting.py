@@ -8,11 +8,6 @@ from fetchbox.flow.v1.event_pb2 import Event
 from kernel.flows import kinds
 from kernel.telemetry import metrics
 
-_ENDS = {
-    kinds.FLOW_COMPLETE: "completed",
-    kinds.FLOW_FAILED: "failed",
-    kinds.FLOW_CANCELLED: "cancelled",
-}
 _STEPS = {
     kinds.STEP_COMPLETED: "completed",
     kinds.STEP_FAILED: "failed",
@@ -28,7 +23,7 @@ def count(events: Sequence[Event], flow_name: str) -> None:
         kind = event.kind
         if kind in _STEPS:
             metrics.FLOW_STEPS.labels(flow, _STEPS[kind]).inc()
-        elif kind in _ENDS:
-            metrics.FLOWS_ENDED.labels(flow, _ENDS[kind]).inc()
+        elif kind in kinds.FLOW_ENDS:
+            metrics.FLOWS_ENDED.labels(flow, kinds.FLOW_ENDS[kind]).inc()
         elif kind == kinds.FLOW_START:
             metrics.FLOWS_STARTED.labels(flow).inc()

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from fetchbox.flow.v1.event_pb2 import Event
-from kernel.flows.codec import event_of
+from kernel.flows.codec import canonical
 from kernel.log.offsets import START
-from kernel.log.store import Fields
 from kernel.redis import RedisClients
 from kernel.watch import reading
 
@@ -28,20 +27,16 @@ class Page:
     """Whether there was nothing more in this direction."""
 
 
-def canonical(stream: str, entry_id: bytes, held: Fields) -> Event | None:
-    """The event of an entry; None for an entry that is no event."""
-    try:
-        event = event_of(stream, entry_id.decode(), held)
-    except (KeyError, ValueError):
-        return None
-    return event if event.kind else None
-
-
 def of_rows(stream: str, rows: Iterable[reading.Row]) -> list[Event]:
-    """The events of an XREAD."""
+    """The events of the rows that Redis sends for an XREAD or an XRANGE."""
+    return of_pairs(stream, ((entry_id, dict(zip(flat[::2], flat[1::2], strict=True))) for entry_id, flat in rows))
+
+
+def of_pairs(stream: str, rows: Iterable[tuple[bytes, Mapping[bytes, bytes]]]) -> list[Event]:
+    """The events of the rows that a client of Redis makes of that."""
     found = (
-        canonical(stream, row[0], {name.decode(): value for name, value in zip(row[1][::2], row[1][1::2], strict=True)})
-        for row in rows
+        canonical(stream, entry_id.decode(), {name.decode(errors="replace"): value for name, value in held.items()})
+        for entry_id, held in rows
     )
     return [event for event in found if event is not None]
 
@@ -71,8 +66,4 @@ async def last(clients: RedisClients, streams: Sequence[str]) -> list[str]:
 
 
 def _page(stream: str, place: str, rows: Sequence[Any], count: int) -> Page:
-    found = (
-        canonical(stream, entry_id, {name.decode(): value for name, value in held.items()}) for entry_id, held in rows
-    )
-    events = [event for event in found if event is not None]
-    return Page(events, rows[-1][0].decode() if rows else place, len(rows) < count)
+    return Page(of_pairs(stream, rows), rows[-1][0].decode() if rows else place, len(rows) < count)

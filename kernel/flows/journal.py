@@ -97,7 +97,10 @@ class Journal(Protocol):
         ...
 
     async def read(self, run: Run, view: View.ValueType, after: str = START, limit: int = 100) -> list[Event]:
-        """Up to `limit` records behind `after`, oldest first; what retention has removed is left out."""
+        """Up to `limit` records behind `after`, oldest first; fewer only at the end.
+
+        What retention has removed, and what somebody else has put there, is left out.
+        """
         ...
 
     async def close(self) -> None:
@@ -125,7 +128,7 @@ def new_batch() -> str:
     return os.urandom(8).hex()
 
 
-def canonical(event: Event, stream: str, entry_id: str) -> Event:
+def stored_as(event: Event, stream: str, entry_id: str) -> Event:
     """The event as the store has it: with its id, its stream and the time that its id tells."""
     return event_of(stream, entry_id, fields(event))
 

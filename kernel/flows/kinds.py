@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Final
+from typing import Final, Literal
 
 from fetchbox.flow.v1 import event_pb2
 from fetchbox.flow.v1.event_pb2 import Kind, View
@@ -61,8 +61,10 @@ FLOW_STEP_LOG_REF: Final = _name(Kind.KIND_FLOW_STEP_LOG_REF)
 
 TIMELINE_KINDS: Final = frozenset(kind for kind, rule in RULES.items() if rule.view == View.VIEW_TIMELINE)
 """What a timeline holds."""
-FLOW_ENDS: Final = frozenset({FLOW_COMPLETE, FLOW_FAILED, FLOW_CANCELLED})
-"""The last event of a run is one of these."""
+FLOW_ENDS: Final[Mapping[str, Literal["completed", "failed", "cancelled"]]] = MappingProxyType(
+    {FLOW_COMPLETE: "completed", FLOW_FAILED: "failed", FLOW_CANCELLED: "cancelled"}
+)
+"""The last event of a run is one of these; by kind, the status that the run has then."""
 
 
 def fits(pattern: str, kind: str) -> bool:

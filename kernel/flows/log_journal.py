@@ -17,7 +17,7 @@ from fetchbox.flow.v1.event_pb2 import VIEW_RUNS, VIEW_TIMELINE, Event, View
 from kernel.errors import FetchboxError
 from kernel.flows.codec import event_of, fields
 from kernel.flows.events import data_of
-from kernel.flows.journal import VIEWS, Append, Opened, Outcome, canonical, checked, stream_of
+from kernel.flows.journal import VIEWS, Append, Opened, Outcome, checked, stored_as, stream_of
 from kernel.flows.kinds import FLOW_ENDS, FLOW_START, LOG
 from kernel.flows.project import project
 from kernel.flows.types import PLACE, STAMP, Appended, ConflictError, FlowState, Patch, Run, RunGoneError, Write
@@ -133,7 +133,7 @@ class LogJournal:
             return []
         timeline = stream_of(run, VIEW_TIMELINE)
         ids = await self._log.append_many(timeline, [fields(write.event) for write in writes])
-        events = [canonical(write.event, timeline, entry_id) for write, entry_id in zip(writes, ids, strict=True)]
+        events = [stored_as(write.event, timeline, entry_id) for write, entry_id in zip(writes, ids, strict=True)]
         pairs = zip(writes, events, strict=True)
         try:
             await self._add(run, [_placed(patch, event) for write, event in pairs for patch in write.patches])

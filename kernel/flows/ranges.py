@@ -36,9 +36,4 @@ async def at(clients: RedisClients, stream: str, ids: Sequence[str]) -> list[Eve
     for entry_id in ids:
         pipe.execute_command("XRANGE", stream, entry_id, entry_id)
     replies: list[Any] = await pipe.execute() if ids else []
-    found = (
-        entries.canonical(stream, entry_id, {name.decode(): value for name, value in held.items()})
-        for rows in replies
-        for entry_id, held in rows
-    )
-    return [event for event in found if event is not None]
+    return entries.of_pairs(stream, (row for rows in replies for row in rows))

@@ -11,7 +11,7 @@ from fetchbox.errors.v1.errors_pb2 import REASON_UNAVAILABLE
 from fetchbox.flow.v1.event_pb2 import Event
 from kernel.errors import FetchboxError
 from kernel.flows.checks import check
-from kernel.flows.codec import event_of, fields
+from kernel.flows.codec import canonical, event_of, fields
 from kernel.log.offsets import START
 from kernel.log.store import Entry, LogStore
 from kernel.telemetry import metrics
@@ -81,9 +81,10 @@ def _events(stream: str, entries: Sequence[Entry]) -> list[Event]:
     """The events of entries; what somebody else wrote into the stream is counted and left out."""
     found = []
     for entry in entries:
-        try:
-            found.append(event_of(stream, entry.id, entry.fields))
-        except (KeyError, ValueError):
-            metrics.UNDECODABLE.labels(topic="flows").inc()
-            _log.warn("undecodable_entry", topic=stream, entry=entry.id)
+        event = canonical(stream, entry.id, entry.fields)
+        if event is not None:
+            found.append(event)
+            continue
+        metrics.UNDECODABLE.labels(topic="flows").inc()
+        _log.warn("undecodable_entry", topic=stream, entry=entry.id)
     return found

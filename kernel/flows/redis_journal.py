@@ -11,8 +11,8 @@ from fetchbox.flow.v1.event_pb2 import VIEW_TIMELINE, Event, View
 from kernel import keys
 from kernel.config import seconds
 from kernel.errors import FetchboxError
-from kernel.flows.codec import event_of
-from kernel.flows.journal import VIEWS, Append, Opened, Outcome, canonical, checked, raised, stream_of
+from kernel.flows.entries import of_rows
+from kernel.flows.journal import VIEWS, Append, Opened, Outcome, checked, raised, stored_as, stream_of
 from kernel.flows.order import Order
 from kernel.flows.types import Appended, ConflictError, Run, RunGoneError
 from kernel.lanes.link import Link, command, is_error
@@ -76,11 +76,14 @@ class RedisJournal:
 
     async def read(self, run: Run, view: View.ValueType, after: str = START, limit: int = 100) -> list[Event]:
         """Up to `limit` records behind `after`, oldest first."""
-        stream = stream_of(run, view)
-        (rows,) = await self._run([("XRANGE", stream, f"({after}", "+", "COUNT", limit)])
-        if is_error(rows):
-            raise _fault(rows)
-        return _events(stream, rows)
+        stream, found = stream_of(run, view), list[Event]()
+        while wanted := limit - len(found):
+            rows = await self._rows(stream, after, wanted)
+            found += of_rows(stream, rows)
+            if len(rows) < wanted:
+                break
+            after = rows[-1][0].decode()
+        return found
 
     async def load(self, places: Mapping[str, str]) -> dict[str, tuple[Order, list[Event]]]:
         """Flow id -> its order, and its timeline behind a cursor (`START` for all of it); only runs that are there.
@@ -118,11 +121,19 @@ class RedisJournal:
 
     async def _whole(self, run: Run, rows: list[Any]) -> list[Event]:
         """A timeline of which the first page is read."""
-        events = page = _events(stream_of(run, VIEW_TIMELINE), rows)
-        while len(page) == _PAGE:
-            page = await self.read(run, VIEW_TIMELINE, page[-1].id, _PAGE)
-            events = events + page
+        stream = stream_of(run, VIEW_TIMELINE)
+        events = of_rows(stream, rows)
+        while len(rows) == _PAGE:
+            rows = await self._rows(stream, rows[-1][0].decode(), _PAGE)
+            events += of_rows(stream, rows)
         return events
+
+    async def _rows(self, stream: str, after: str, count: int) -> list[Any]:
+        (rows,) = await self._run([("XRANGE", stream, f"({after}", "+", "COUNT", count)])
+        if is_error(rows):
+            raise _fault(rows)
+        found: list[Any] = rows
+        return found
 
     def _command(self, append: Append) -> Command:
         run = append.run
@@ -184,7 +195,7 @@ def _outcome(append: Append, reply: Any) -> Outcome:
     if verdict == b"ok":
         stream = stream_of(append.run, VIEW_TIMELINE)
         stored = [
-            canonical(write.event, stream, entry_id.decode())
+            stored_as(write.event, stream, entry_id.decode())
             for write, entry_id in zip(append.writes, ids, strict=True)
             if entry_id
         ]
@@ -198,14 +209,3 @@ def _outcome(append: Append, reply: Any) -> Outcome:
 
 def _fault(reply: Any) -> FetchboxError:
     return FetchboxError(REASON_INTERNAL_ERROR, f"Redis refuses what flows ask: {reply}")
-
-
-def _events(stream: str, rows: Sequence[Any]) -> list[Event]:
-    return [
-        event_of(
-            stream,
-            entry_id.decode(),
-            {name.decode(): value for name, value in zip(flat[::2], flat[1::2], strict=True)},
-        )
-        for entry_id, flat in rows
-    ]

@@ -15,16 +15,11 @@ from kernel.flows import kinds
 from kernel.flows.copies import flow_copy, step_copy
 from kernel.flows.facts import Fact, fact_of
 from kernel.flows.step_state import TRANSITIONS, attempt_open, over, released
-from kernel.flows.types import PLACE, FlowState, FlowStatus, StepState
+from kernel.flows.types import PLACE, FlowState, StepState
 
 __all__ = ["apply", "attempt_open", "counts", "ended", "fold", "folded", "over", "released", "state_of"]
 
-_ENDS: Final[dict[str, FlowStatus]] = {
-    kinds.FLOW_COMPLETE: "completed",
-    kinds.FLOW_FAILED: "failed",
-    kinds.FLOW_CANCELLED: "cancelled",
-}
-_ENDED: Final = frozenset(_ENDS.values())
+_ENDED: Final = frozenset(kinds.FLOW_ENDS.values())
 
 
 def ended(state: FlowState) -> bool:
@@ -76,7 +71,7 @@ def _advance(state: FlowState, fact: Fact) -> None:
         _count(state, step, fact)
     elif fact.kind == kinds.FLOW_START:
         _start(state, fact)
-    elif fact.kind in _ENDS:
+    elif fact.kind in kinds.FLOW_ENDS:
         _end(state, fact)
     elif step is not None and not over(step):
         TRANSITIONS[fact.kind](step, fact)
@@ -112,7 +107,7 @@ def _start(state: FlowState, fact: Fact) -> None:
 
 
 def _end(state: FlowState, fact: Fact) -> None:
-    state.status = _ENDS[fact.kind]
+    state.status = kinds.FLOW_ENDS[fact.kind]
     state.completed_at = fact.at
     state.result = fact.json("result")
     state.result_key = fact.text("resultKey")

@@ -32,6 +32,7 @@ from kernel.flows.log_journal import LogJournal
 from kernel.flows.redis_journal import RedisJournal
 from kernel.flows.state import state_of
 from kernel.flows.types import Appended, ConflictError, FlowState, Run, RunGoneError, Write
+from kernel.log.offsets import parse_id
 
 
 @pytest.fixture(params=ADAPTERS)
@@ -51,7 +52,7 @@ async def test_a_run_is_opened_once(journal: Journal) -> None:
     assert await journal.name_of("run-2") is None
 
 
-@pytest.mark.req("R003-3.4.04", "R003-goals.01", "R003-2.1.01")
+@pytest.mark.req("R003-3.4.04", "R003-goals.01", "R003-2.1.01", "R003-2.2.02", "R003-2.2.03")
 async def test_what_is_read_is_what_was_appended(journal: Journal) -> None:
     run = await begun(journal)
     told = await tell(journal, run, story(run))
@@ -62,6 +63,9 @@ async def test_what_is_read_is_what_was_appended(journal: Journal) -> None:
         assert (stored.data, stored.meta, stored.subject) == (published.data, published.meta, published.subject)
         assert stored.stream == "nq:flow:run-1"
     assert await journal.read(run, VIEW_TIMELINE, timeline[3].id, 2) == timeline[4:6]
+    for view in VIEWS:
+        places = [parse_id(event.id) for event in await whole(journal, run, view)]
+        assert places == sorted(set(places))
 
 
 @pytest.mark.req("R003-2.1.02", "R003-2.1.03", "R003-2.1.04", "R003-2.1.05", "R003-3.3.01", "R003-1.3.04")

@@ -11,7 +11,7 @@ import pytest
 from journal_rig import agree, append_of, begun, end, eventually, line, redis_config, start, started, story, tell, whole
 
 from fetchbox.config.v1.config_pb2 import Config
-from fetchbox.flow.v1.event_pb2 import VIEW_LOGS, VIEW_SNAPSHOT, VIEW_TIMELINE
+from fetchbox.flow.v1.event_pb2 import VIEW_LOGS, VIEW_SNAPSHOT, VIEW_TIMELINE, Event
 from kernel import keys
 from kernel.errors import FetchboxError
 from kernel.flows.events import data_of
@@ -193,6 +193,26 @@ async def test_a_foreign_key_stops_an_append_before_anything_is_written(
     assert not await clients.commands.exists(keys.flow_timeline(run.flow_id))
     await clients.commands.delete(keys.flow_logs(run.flow_id))
     await journal.append(append_of(run, [start(run)], FlowState(), 0))
+
+
+async def test_what_somebody_else_has_put_into_a_timeline_is_passed_over(
+    journal: RedisJournal, clients: RedisClients, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kernel.flows.redis_journal._PAGE", 3)
+    run, told = await begun(journal), list[Event]()
+    state, revision = FlowState(), 0
+    for events in story(run):
+        appended = await journal.append(append_of(run, events, state, revision))
+        revision = appended.revision
+        told += appended.events
+        state = state_of(told)
+        for foreign in ({"a": "b"}, {"kind": b"\xff"}, {b"\xff": "c"}) * 2:
+            await clients.commands.xadd(keys.flow_timeline(run.flow_id), foreign)
+    assert await whole(journal, run, VIEW_TIMELINE) == told
+    assert await journal.read(run, VIEW_TIMELINE, limit=5) == told[:5]
+    for after in (0, 5):
+        found = await journal.load({run.flow_id: told[after].id})
+        assert found[run.flow_id][1] == told[after + 1 :]
 
 
 @pytest.mark.fault(47)
