@@ -111,18 +111,23 @@ def _conclude(made: Decision, step: Step, job: JobFacts) -> Problem | None:
     if job.status == "partial":
         return _failed(made, step, Problem(_PARTIAL, job.message or "some resources were not stored"))
     code = job.code or (_CANCELED if job.status == "canceled" else _UNKNOWN)
-    return _failed(made, step, Problem(code, job.message))
+    return _failed(made, step, Problem(code, job.message), job.wait_ms)
 
 
-def _failed(made: Decision, step: Step, problem: Problem) -> Problem | None:
-    """Records a failed attempt and schedules another, if there is to be one; else that is why the step failed."""
+def _failed(made: Decision, step: Step, problem: Problem, wait_ms: int = 0) -> Problem | None:
+    """Records a failed attempt and schedules another, if there is to be one; else that is why the step failed.
+
+    The other comes after `wait_ms` at the earliest.
+    """
     course, spec = made.course, step.spec
     course.tell_step(kinds.STEP_ATTEMPT_FAILED, step.key, {"error": problem.json})
     number = course.step(step.key).number
     if number > spec.max_retries or not is_retryable(problem.code):
         return problem
     ceiling = min(millis(spec.backoff.max), millis(spec.backoff.base) * 2 ** min(number - 1, 32))
-    backoff = int(ceiling * made.chance.jitter())
+    jittered = int(ceiling * made.chance.jitter())
+    # Who was told the same time does not come back all at once, as `RetryPolicy.delay`.
+    backoff = max(jittered, wait_ms) + jittered // 10 if wait_ms else jittered
     members = {"reason": text(problem.code), "backoffMs": orjson.dumps(backoff)}
     run_id = made.chance.run_id()
     more = {"stepRunId": run_id, "attempt": number + 1, "queue": step.queue, "jobId": None}

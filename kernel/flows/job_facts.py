@@ -26,6 +26,8 @@ class JobFacts:
     code: str = ""
     message: str = ""
     """Why it failed, or was refused."""
+    wait_ms: int = 0
+    """How long what it asked wants to be left alone: a next attempt waits at least so long."""
 
 
 UNMADE: Final = JobFacts("")

@@ -13,7 +13,7 @@ from kernel import keys, places
 from kernel.flows import values
 from kernel.flows.job_facts import ENDED, UNMADE, JobFacts, JobStatus
 from kernel.lanes.link import Link
-from kernel.ledger.record import FIELDS, JobRecord, error_of, from_hash
+from kernel.ledger.record import FIELDS, JobRecord, error_of, from_hash, wait_of
 from kernel.objects import ObjectStore
 from kernel.redis import is_other_kind
 
@@ -90,9 +90,11 @@ def _of_task(attempt: Attempt, values: Sequence[bytes | None]) -> JobFacts:
     if status is None:
         return UNMADE
     word = _STATUS.get(status.decode(errors="replace"), "running")  # a word that is not known is no end
-    code, message = error_of(error or b"") if word in ENDED else ("", "")
+    why = error or b"" if word in ENDED else b""
+    code, message = error_of(why)
     made = int(created) if created is not None and created.isdigit() else 0
-    return JobFacts(word, attempt.job_id, made, _json(result) if word == "done" else None, code, message)
+    given = _json(result) if word == "done" else None
+    return JobFacts(word, attempt.job_id, made, given, code, message, wait_of(why))
 
 
 def _fetch_facts(record: JobRecord, result: bytes | None) -> JobFacts:

@@ -29,6 +29,7 @@ _FROM_STATE = {
 }
 _DEFAULT_RESULTS = "1"
 _LATEST = 2**63 - 1
+_LONGEST_WAIT_MS = 86_400_000
 
 FETCH = "fetch"
 """The `task` of the job of a manifest; every other one is a task of seed 004, or that of a step."""
@@ -175,6 +176,16 @@ def error_of(text: bytes) -> tuple[str, str]:
     if not isinstance(value, dict) or not ("code" in value or "message" in value):
         return "", text.decode()
     return str(value.get("code") or ""), str(value.get("message") or "")
+
+
+def wait_of(text: bytes) -> int:
+    """How long the next attempt at a step is to wait at least, in ms, by the `error` of the job of the one before."""
+    try:
+        value = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return 0
+    wait = value.get("retry_after_ms") if isinstance(value, dict) else None
+    return wait if type(wait) is int and 0 < wait <= _LONGEST_WAIT_MS else 0
 
 
 def job_state(status: str) -> JobState.ValueType:

@@ -94,6 +94,16 @@ def test_a_failure_that_may_pass_is_tried_again_with_growing_pauses_and_then_it_
     assert not world.wrong()
 
 
+def test_the_next_attempt_waits_as_long_as_the_last_one_was_told_to() -> None:
+    world = World.of(defined(a={**TASK, "backoff": {"base": "1s", "max": "3s"}}))
+    world.settle()
+    world.end(world.run_id("a"), "error", code="HANDLER_HTTP_429", wait_ms=5000)
+    made = world.settle()
+    assert _data(world, "step.retry.scheduled")["backoffMs"] == 5100
+    assert made.next_ms == world.now_ms + 5100
+    assert not world.wrong()
+
+
 @pytest.mark.parametrize("code", ["VALIDATION_PAYLOAD", "HANDLER_RESULT", "SYSTEM_CANCELED", "DOWNLOAD_HTTP_404"])
 @pytest.mark.req("R003-1.2.09")
 def test_a_failure_that_will_not_pass_is_final_at_once(code: str) -> None:

@@ -17,6 +17,7 @@ from kernel import keys
 from kernel.errors import FetchboxError
 from kernel.lanes.entry import queued_task, read
 from kernel.lanes.stream import Claim, Failure, StreamLane, Success
+from kernel.ledger.record import wait_of
 from kernel.ledger.task_queue import Swept
 from kernel.telemetry import metrics
 
@@ -194,10 +195,18 @@ async def test_the_first_failure_ends_the_job_and_leaves_no_dead_letter(box: Rig
     record = await box.record(job_id)
     error = {"code": "HANDLER_HTTP_503", "message": "not now", "attempts": 1, "retry_after_ms": 7500}
     assert (record["status"], json.loads(record["error"])) == ("error", error)
+    assert wait_of(record["error"].encode()) == 7500
     await box.settled()
     assert await box.letters() == []
     assert dead._value.get() == before
     assert [line.message for line in await box.logs()] == ["not now"]
+
+
+@pytest.mark.parametrize(
+    "text", [b"", b"{", b"[]", b"{}", b'{"retry_after_ms": "1"}', b'{"retry_after_ms": -1}', b'{"retry_after_ms": 1e9}']
+)
+def test_an_error_that_names_no_wait_names_none(text: bytes) -> None:
+    assert wait_of(text) == 0
 
 
 async def test_the_repetition_of_a_lost_settlement_leaves_no_dead_letter_either(box: Rig) -> None:
