@@ -12,6 +12,7 @@ import asyncio
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Final
 
 from fetchbox.errors.v1.errors_pb2 import REASON_UNAVAILABLE
@@ -32,8 +33,10 @@ from kernel.validation import refusal
 
 _log = get_logger("flows.wiring")
 
-_MOST_WAITING: Final = 20_000
-"""Messages that wait for the store; further ones are refused, so that an outage cannot fill the memory."""
+_MOST_BYTES: Final = 64 << 20
+"""What waits for the store, lines that are tried again too; more is refused, so that an outage fills no memory."""
+_OF_MESSAGE: Final = 2048
+"""Bytes of a message beside the data and meta of its events, roughly."""
 _AT_ONCE: Final = 500
 """Messages that are stored together."""
 _MOST_LINES: Final = MOST // 4
@@ -55,6 +58,7 @@ class _Item:
     events: tuple[Event, ...]
     """Those of its events that are stored."""
     since: float
+    size: int
 
 
 @dataclass(slots=True)
@@ -65,11 +69,13 @@ class _Unit:
     since: float
     writes: list[Write] = field(default_factory=list)
     shares: list[tuple[Receipt, int]] = field(default_factory=list)
+    size: int = 0
     append: Append | None = None
 
-    def add(self, receipt: Receipt, writes: Sequence[Write]) -> None:
+    def add(self, item: _Item, writes: Sequence[Write]) -> None:
         self.writes += writes
-        self.shares.append((receipt, len(writes)))
+        self.shares.append((item.message.receipt, len(writes)))
+        self.size += item.size
 
     def sealed(self) -> Append:
         """The append; of log lines always the same one, so that a repetition doubles nothing."""
@@ -101,6 +107,8 @@ class StoreWiring:
         self._waiting: deque[_Item] = deque()
         self._again: list[_Unit] = []
         self._put_off: list[_Item] = []
+        self._size = 0
+        """Of all that waits."""
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()
         self._detach: Unsubscribe | None = None
@@ -131,7 +139,7 @@ class StoreWiring:
             unit.settle(stopped)
         for item in (*self._put_off, *self._waiting):
             item.message.receipt.settle(stopped)
-        self._again, self._put_off, self._waiting = [], [], deque()
+        self._again, self._put_off, self._waiting, self._size = [], [], deque(), 0
 
     async def _settled(self, seconds: float) -> None:
         try:
@@ -148,9 +156,11 @@ class StoreWiring:
                 raise ValueError("what changes a run is published under the revision that its publisher has seen")
             if len(events) > _MOST_LINES:
                 raise ValueError(f"{len(events)} log lines at once are too many; at most {_MOST_LINES}")
-        if len(self._waiting) >= _MOST_WAITING:
+        size = _OF_MESSAGE + sum(len(event.data) + len(event.meta) for event in events)
+        if self._size + size > _MOST_BYTES:
             raise unavailable("The store of flows does not keep up.")
-        self._waiting.append(_Item(message, events, self._clock.monotonic()))
+        self._size += size
+        self._waiting.append(_Item(message, events, self._clock.monotonic(), size))
         self._idle.clear()
         self._wake.set()
         return True
@@ -162,11 +172,17 @@ class StoreWiring:
             while self._waiting or self._again:
                 items = [self._waiting.popleft() for _ in range(min(_AT_ONCE, len(self._waiting)))]
                 await self._store(items)
+                self._size = self._left()
                 if self._again or self._put_off:
                     await self._clock.sleep(_PAUSE)
                     self._waiting.extendleft(reversed(self._put_off))
                     self._put_off = []
             self._idle.set()
+
+    def _left(self) -> int:
+        """The size of all that waits."""
+        items = chain(self._waiting, self._put_off)
+        return sum(item.size for item in items) + sum(unit.size for unit in self._again)
 
     async def _store(self, items: Sequence[_Item]) -> None:
         units, self._again = self._again, []
@@ -248,7 +264,7 @@ class StoreWiring:
         context = item.message.context
         state = context.state if context.state is not None else await self._state(run)
         unit = _Unit(run, item.since)
-        unit.add(item.message.receipt, list(_projected(state, item.events)))
+        unit.add(item, list(_projected(state, item.events)))
         unit.append = Append(run, tuple(unit.writes), context.fence, context.wakes, tuple(context.clears))
         if unit.append.records > MOST:
             raise ValueError(f"{len(item.events)} events at once are too many: {unit.append.records} records")
@@ -276,4 +292,4 @@ def _add_lines(found: list[_Unit], lines: dict[str, _Unit], run: Run, item: _Ite
     if unit is None or len(unit.writes) + len(item.events) > _MOST_LINES:
         unit = lines[run.flow_id] = _Unit(run, item.since)
         found.append(unit)
-    unit.add(item.message.receipt, [Write(event, log_patches(event)) for event in item.events])
+    unit.add(item, [Write(event, log_patches(event)) for event in item.events])

@@ -27,7 +27,7 @@ from journal_rig import (
 from fetchbox.flow.v1.event_pb2 import VIEW_LOGS, VIEW_TIMELINE, Event
 from kernel.errors import FetchboxError, unavailable
 from kernel.flows import kinds
-from kernel.flows.bus import InternalBus
+from kernel.flows.bus import InternalBus, Receipt
 from kernel.flows.events import data_of, draft
 from kernel.flows.journal import VIEWS, Append, Journal, Outcome
 from kernel.flows.log_journal import LogJournal
@@ -244,7 +244,7 @@ async def test_a_store_that_is_away_too_long_takes_no_lines(monkeypatch: pytest.
 
 
 async def test_no_more_is_taken_than_memory_has_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kernel.flows.wiring._MOST_WAITING", 3)
+    monkeypatch.setattr("kernel.flows.wiring._MOST_BYTES", 3 * 2300)
     journal = SlowLog()
     async with Wired(journal) as wired:
         run = await started(journal)
@@ -255,6 +255,27 @@ async def test_no_more_is_taken_than_memory_has_room_for(monkeypatch: pytest.Mon
         journal.may_go.set()
         for receipt in receipts:
             await receipt
+
+
+async def test_a_long_outage_fills_no_memory_with_lines_that_are_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kernel.flows.wiring._MOST_BYTES", 1 << 20)
+    monkeypatch.setattr("kernel.flows.wiring._PAUSE", 0.0)
+    journal = SlowLog()
+    async with Wired(journal) as wired:
+        run = await started(journal)
+        journal.away = 1_000_000
+        receipts: list[Receipt] = []
+        for _ in range(20):
+            receipts.append(wired.manager.publish_all([line(run, "x" * 50_000)], Context(run)))
+            calls = len(journal.calls)
+            await eventually(lambda calls=calls: _is(len(journal.calls) > calls + 1))
+        with pytest.raises(FetchboxError, match="does not keep up"):
+            wired.manager.publish_all([line(run, "x" * 50_000)], Context(run))
+        journal.away = 0
+        assert sum([len((await receipt).events) for receipt in receipts]) == 20
+        # There is room again.
+        assert len((await wired.manager.publish_all([line(run, "x" * 50_000)], Context(run))).events) == 1
+        await agree(journal, run)
 
 
 async def test_a_stop_stores_what_there_is_and_tells_what_it_could_not(monkeypatch: pytest.MonkeyPatch) -> None:
