@@ -5,13 +5,14 @@ theirs to open. A webhook is only kept for a gate that is not placed yet where i
 fill the memory, or push out what others have sent.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from fetchbox.config.v1.config_pb2 import Config
 from fetchbox.errors.v1 import errors_pb2
 from fetchbox.flow.v1 import flow_service_pb2 as pb
 from fetchbox.flow.v1.flow_pb2 import Gate
 from ingest_svc import flow_access
+from ingest_svc.decompress import CONTENT_ENCODING, IDENTITY, coding_of
 from ingest_svc.offload import Offload
 from ingest_svc.request import Headers
 from ingest_svc.task_order import HEAVY_BYTES
@@ -41,14 +42,17 @@ class FlowGates:
         gates: Gates,
         deliveries: Deliveries,
         payloads: Payloads,
+        channel_secrets: Mapping[str, str],
         rate: RateLimit,
         offload: Offload,
     ) -> None:
+        """`channel_secrets`: what webhooks of a channel are signed with."""
         self._config = config
         self._clients = clients
         self._gates = gates
         self._deliveries = deliveries
         self._payloads = payloads
+        self._channel_secrets = channel_secrets
         self._rate = rate
         self._offload = offload
         self._free_channels = frozenset(
@@ -67,20 +71,23 @@ class FlowGates:
         require_valid(request)
         headers, body = Headers(metadata), request.body
         tenant = tenant_filter(current_caller(), request.tenant)
-        require_room(len(body.data), self._config.ingest.max_document_bytes, "body")
+        most = self._config.ingest.max_document_bytes
+        require_room(len(body.data), most, "body")
+        coding = coding_of(headers.get(CONTENT_ENCODING) or "")
         opens = await self._opens(request, tenant, headers)
         # Who has no secret cannot use up what those may send who have one.
         await self._rate.take(f"{tenant}:{'anonymous-' if opens.what == NONE else ''}webhooks")
-        payload = await self._offload.run(len(body.data) > HEAVY_BYTES, lambda: payload_of(body))
+        correlation = Correlation(tenant, "webhook", request.channel, request.key)
+        parks = opens.what != NONE or request.channel in self._free_channels
+        # Before its payload is stored: what opens nothing leaves nothing behind.
+        if not parks and not await self._deliveries.is_awaited(correlation):
+            raise _opens_nothing()
+        is_heavy = coding != IDENTITY or len(body.data) > HEAVY_BYTES
+        payload = await self._offload.run(is_heavy, lambda: payload_of(body, coding, most))
         hit = await self._payloads.hit("webhook", payload, opens.flow_id, opens.step_key)
         if opens.flow_id and await self._gates.opened(opens.flow_id, opens.step_key, hit):
             return pb.ReceiveWebhookResponse(released=1)
-        found = await self._deliveries.deliver(
-            Correlation(tenant, "webhook", request.channel, request.key),
-            hit,
-            opens,
-            parks=opens.what != NONE or request.channel in self._free_channels,
-        )
+        found = await self._deliveries.deliver(correlation, hit, opens, parks=parks)
         if found is None:
             raise _opens_nothing()
         return pb.ReceiveWebhookResponse(released=found.released, parked=found.parked)
@@ -111,7 +118,7 @@ class FlowGates:
 
     async def _opens(self, request: pb.ReceiveWebhookRequest, tenant: str, headers: Headers) -> Opens:
         """What a webhook may open; `FORBIDDEN` where it shows nothing that could open anything."""
-        key = self._config.flow_engine.webhook_secrets.get(request.channel)
+        key = self._channel_secrets.get(request.channel)
         if key is not None:
             if not is_signed(request.body.data, key, headers):
                 raise FetchboxError(

@@ -137,6 +137,10 @@ class Deliveries:
                 pipeline.execute_command("ZREM", register, f"{flow_id}/{step_key}")
             await pipeline.execute()
 
+    async def is_awaited(self, correlation: Correlation) -> bool:
+        """Whether a gate waits that opens without a secret. Raises `UNAVAILABLE`."""
+        return bool(await self._clients.commands.execute_command("EXISTS", keys.gate_free(correlation.digest())))
+
     async def deliver(
         self, correlation: Correlation, hit: Hit, opens: Opens, *, parks: bool = True
     ) -> Delivered | None:

@@ -157,10 +157,13 @@ async def test_a_token_that_is_shown_opens_nothing(caller: Caller) -> None:
 async def test_a_webhook_that_shows_no_right_opens_nothing_and_is_not_kept(caller: Caller, placed: bool) -> None:
     told = await caller.begin(placed=placed)
     forged = ("guess", "run.paid." + "A" * 43, "none.paid." + "A" * 43, "run.none." + "A" * 43)
+    large = json.dumps("x" * 100_000).encode()
     for secret in ("", *forged, told["paid"][:-1], told["approve"]):
         assert await refused(caller.hook(secret=secret)) == "FORBIDDEN", secret
+        assert await refused(caller.hook(body=large, secret=secret)) == "FORBIDDEN", secret
     assert (await caller.step("paid")).status == "waiting"
     assert await caller.redis.keys("fetchbox:gate-parked:*") == []
+    assert await caller.resources.objects.list("fetchbox", "deliveries/") == []
 
 
 async def test_a_secret_opens_its_gate_under_its_own_channel_and_key_alone(caller: Caller) -> None:
