@@ -52,8 +52,10 @@ def decide(
     course = Course(state, now_ms)
     if not state.status:
         course.add(first_event(order))
-    known = Knowledge(order, course, objects)
-    made = Decision(course, known, settings, chance)
+    stores: dict[str, bytes] = {}
+    # A step that is completed here may have a result that what follows here speaks of.
+    known = Knowledge(order, course, objects, stores)
+    made = Decision(course, known, settings, chance, stores=stores)
     if ended(state):
         _leave(made, jobs)
         return made

@@ -27,8 +27,8 @@ class UnloadedError(Exception):
 class Knowledge:
     """Of one run, as it stands in the course of a decision."""
 
-    def __init__(self, order: Order, course: Course, objects: Mapping[str, bytes]) -> None:
-        """`objects`: what was loaded of what the run's events refer to, by key."""
+    def __init__(self, order: Order, course: Course, *objects: Mapping[str, bytes]) -> None:
+        """`objects`: by key, what was loaded, or is to be stored, of what the run's events refer to."""
         self.order = order
         self._course = course
         self._objects = objects
@@ -72,10 +72,10 @@ class Knowledge:
         return self._value(gate.payload, gate.payload_key) if gate is not None else None
 
     def _value(self, stored: bytes | None, key: str) -> Any:
-        raw = self._objects[key] if key else stored
+        raw = next(objects[key] for objects in self._objects if key in objects) if key else stored
         return None if raw is None else values.load(raw)
 
     def _want(self, keys: list[str]) -> None:
-        missing = tuple(key for key in keys if key and key not in self._objects)
+        missing = tuple(key for key in keys if key and not any(key in objects for objects in self._objects))
         if missing:
             raise UnloadedError(missing)

@@ -366,11 +366,10 @@ def test_a_result_too_large_for_an_event_is_an_object_and_templates_see_it() -> 
     world = World.of(defined(output=b'{"n":"${length(steps.a.result)}"}', a=TASK))
     world.settle()
     world.end(world.run_id("a"), "done", result=b'"%s"' % (b"x" * 70_000))
-    made = world.look()
-    key = f"flows/r/a/{world.run_id('a')}.json"
-    assert made.loads == (key,)
-    assert not made.events
-    assert not world.objects
+    world.settle()
+    assert list(world.objects) == [f"flows/r/a/{world.run_id('a')}.json"]
+    assert world.state.result == b'{"n":70000}'
+    assert not world.wrong()
 
 
 def test_what_an_event_refers_to_is_stored_first_and_loaded_for_templates() -> None:

@@ -351,6 +351,17 @@ async def test_a_large_result_is_an_object_that_later_steps_see(box: EngineRig) 
         assert await objects.get(objects.bucket, key) == b'"' + b"x" * 100_000 + b'"'
 
 
+async def test_a_large_result_of_the_last_step_is_in_the_output(box: EngineRig) -> None:
+    define(box.config, b'{"n":"${length(steps.b.result)}"}', a=TASK, b={**TASK, "needs": ["a"]})
+    async with box.engine():
+        flow_id = await box.start()
+        for size in (70_000, 80_000):
+            (entry,) = await box.job()
+            await box.end(entry["job_id"], done("x" * size))
+        state = await box.over(flow_id)
+    assert state.result == b'{"n":80000}'
+
+
 async def test_a_start_that_died_before_its_first_event_is_finished(box: EngineRig) -> None:
     define(box.config, a=TASK)
     proposed, _ = box.starter._proposed(Start("f", flow_id="half"))
