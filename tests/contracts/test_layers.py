@@ -53,8 +53,21 @@ def test_the_gateway_touches_no_storage_of_the_kernel() -> None:
         assert used <= GATEWAY_KERNEL, f"{path} imports {used - GATEWAY_KERNEL} of the kernel"
 
 
+@pytest.mark.req("R003-1.03", "R003-1.3.02", "R003-1.3.03", "R003-6.01")
+def test_events_go_over_one_bus_through_the_event_manager_and_from_there_into_the_store() -> None:
+    paths = [path for package in ALLOWED for path in _files(package)]
+
+    def users(name: str) -> set[str]:
+        return {str(path.relative_to(ROOT)) for path in paths if f"kernel.flows.{name}" in _imports(path)}
+
+    assert users("bus.Message") == {"kernel/flows/manager.py", "kernel/flows/wiring.py"}
+    assert users("journal.Append") == {f"kernel/flows/{name}.py" for name in ("wiring", "redis_journal", "log_journal")}
+    assert users("bus.internal_bus") == {"ingest_svc/flow_bootstrap.py", "worker_svc/bootstrap.py"}
+    assert [path.name for path in paths if "InternalBus(" in path.read_text()] == ["bus.py"]
+
+
 def test_no_file_but_keys_spells_a_redis_key() -> None:
-    prefixes = ("job:", "fetchbox.jobs.", "fetchbox:", "idempotency:")
+    prefixes = ("job:", "fetchbox.jobs.", "fetchbox:", "idempotency:", "nq:")
     for package in ALLOWED:
         for path in _files(package):
             if path == ROOT / "kernel" / "keys.py":
