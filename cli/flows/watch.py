@@ -30,6 +30,7 @@ def watch_run(stub: FlowServiceStub, flow_id: str) -> None:
     Raises a CommandError where it was not completed; with `--json` it exits with 1, since the last frame tells why.
     """
     run = stub.GetFlow(GetFlowRequest(flow_id=flow_id))
+    failed = ""
     if out.json:
         with leaving(flow_id, "run"):
             run = _follow(stub, flow_id, lambda frame: out.document(as_dict(frame)))
@@ -37,9 +38,15 @@ def watch_run(stub: FlowServiceStub, flow_id: str) -> None:
             raise typer.Exit(SOME_FAILED)
         return
     with leaving(flow_id, "run"), _view([step.step_key for step in run.steps]) as view:
-        run = _follow(stub, flow_id, view.told)
+
+        def told(frame: Frame) -> None:
+            nonlocal failed
+            failed = words.failed_step(frame.record) or failed
+            view.told(frame)
+
+        run = _follow(stub, flow_id, told)
     if run.status != "completed":
-        raise _unfinished(run)
+        raise _unfinished(run, failed)
     if out.terminal and run.HasField("result"):
         out.line(json.dumps(json.loads(run.result), ensure_ascii=False))
 
@@ -118,12 +125,17 @@ class _Drawing:
         return self._chart(self._course, self._steps, time.time_ns() // 1_000_000)
 
 
-def _unfinished(run: Flow) -> CommandError:
-    """How a run ended that was not completed, and what to do next."""
+def _unfinished(run: Flow, failed: str) -> CommandError:
+    """How a run ended that was not completed, by the failure of which step, and what to do next."""
     if run.status == "cancelled":
         return CommandError("the run was cancelled", SOME_FAILED, hint="Start it again if it is still wanted.")
     error = json.loads(run.error or b"null")
-    failed = next((step.step_key for step in run.steps if step.status == "failed"), "")
     message = f"the step {failed} failed: {words.problem(error)}" if failed else words.problem(error)
-    hint = f"`fetchbox flows logs {run.flow_id} {failed}` shows what its attempts logged." if failed else ""
-    return CommandError(words.flat(message), SOME_FAILED, hint=hint)
+    return CommandError(words.flat(message), SOME_FAILED, hint=_where_to_look(run, failed))
+
+
+def _where_to_look(run: Flow, failed: str) -> str:
+    step = next((step for step in run.steps if step.step_key == failed), None)
+    if step is not None and step.logs_count:
+        return f"`fetchbox flows logs {run.flow_id} {failed}` shows what its attempts logged."
+    return f"`fetchbox jobs get {step.job_id}` shows its last attempt." if step is not None and step.job_id else ""

@@ -23,6 +23,11 @@ def line(event: Event) -> str:
     return flat(f"{event.ts[_CLOCK]}  {event.kind:{_KIND_WIDTH}}  {step}  {told}".rstrip())
 
 
+def failed_step(event: Event) -> str:
+    """The step whose failure is the end of a run; empty for any other event, and where no step is at fault."""
+    return str(_object(event.data).get("stepKey") or "") if event.kind == "flow.failed" else ""
+
+
 def flat(text: str) -> str:
     """Text that was written elsewhere, on one line and without what a terminal would obey."""
     return "".join(letter if letter.isprintable() else " " for letter in text)

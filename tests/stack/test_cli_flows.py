@@ -197,6 +197,18 @@ def test_a_run_that_fails_ends_with_1_and_says_where_to_look(connected: CommandL
     assert any(row[:3] == ["pack", "failed", "1"] for row in lines(facts))
 
 
+def test_the_step_that_is_at_fault_is_named_and_none_that_the_end_cut_short(connected: CommandLine) -> None:
+    watched = connected.run("flows", "start", "branches", "--input", '{"resources": 1}', "--watch")
+    assert watched.returncode == 1
+    assert "error: the step fetch failed: VALIDATION_MANIFEST" in watched.stderr, watched
+    assert "fetchbox flows logs" not in watched.stderr, "no job was made, so there is nowhere to look"
+    blocked = {"resources": [{"id": "one", "url": "http://10.255.255.1/"}]}
+    watched = connected.run("flows", "start", "branches", "--input", json.dumps(blocked), "--watch")
+    assert "error: the step fetch failed: VALIDATION_BLOCKED_ADDRESS" in watched.stderr, watched
+    (job,) = re.findall(r"fetchbox jobs get (\S+)` shows", watched.stderr)
+    assert "one\tVALIDATION_BLOCKED_ADDRESS" in connected.run("jobs", "get", job).stdout
+
+
 def test_a_cancelled_gate_and_a_cancelled_run(connected: CommandLine) -> None:
     first, second = (started(connected, {"attempts": 1}, "--id", f"to-cancel-{n}")[0] for n in range(2))
     until_placed(connected, first)
