@@ -13,7 +13,9 @@ from fetchbox.errors.v1 import errors_pb2
 from kernel.errors import FetchboxError, Violation, invalid
 
 CONTENT_ENCODING = "content-encoding"
-CODINGS = ("gzip", "zstd", "identity")
+IDENTITY = "identity"
+"""Not compressed."""
+CODINGS = ("gzip", "zstd", IDENTITY)
 
 _GZIP_SLICE = 4096
 _ZSTD_SLICE = 256  # four bytes of an RLE block make 128 KiB, so a slice makes at most 8 MiB
@@ -69,7 +71,7 @@ class _ZstdFrame:
 
 def coding_of(value: str) -> str:
     """The coding that `Content-Encoding` names, `identity` for none; anything unknown is `UNSUPPORTED_MEDIA_TYPE`."""
-    name = value.strip().lower() or "identity"
+    name = value.strip().lower() or IDENTITY
     name = {"x-gzip": "gzip"}.get(name, name)  # RFC 9110 section 8.4.1.3
     if name not in CODINGS:
         raise FetchboxError(
@@ -85,7 +87,7 @@ def decompress(data: bytes, coding: str, limit: int) -> bytes:
 
     `PAYLOAD_TOO_LARGE` beyond the limit; `INVALID_PAYLOAD` for a stream that is cut off or corrupt.
     """
-    if coding == "identity":
+    if coding == IDENTITY:
         if len(data) > limit:
             raise too_large(limit)
         return data

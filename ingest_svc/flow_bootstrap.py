@@ -1,5 +1,6 @@
 """The flow service of the ingest server, put together."""
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -11,6 +12,8 @@ from ingest_svc.flow_tails import FlowTails
 from ingest_svc.offload import Offload
 from ingest_svc.publication import Reached
 from ingest_svc.running import Running
+from ingest_svc.webhook import channel_secrets
+from kernel.env_secrets import environment_secrets
 from kernel.flows.bus import internal_bus
 from kernel.flows.deliveries import Deliveries
 from kernel.flows.gates import Gates
@@ -38,7 +41,10 @@ class Flows:
 def build(
     config: Config, resources: Resources, *, rate: RateLimit, offload: Offload, running: Running, reached: Reached
 ) -> Flows:
-    """The flow service, not yet started. What it has in common with its neighbours is given."""
+    """The flow service, not yet started. What it has in common with its neighbours is given.
+
+    `ConfigError` for a secret that is not known here.
+    """
     redis, objects, clock = resources.redis, resources.objects, resources.clock
     bus, engine = internal_bus(), config.flow_engine
     journal = RedisJournal(redis, config)
@@ -56,6 +62,7 @@ def build(
             gates=Gates(journal, manager, deliveries),
             deliveries=deliveries,
             payloads=payloads,
+            channel_secrets=channel_secrets(config, environment_secrets(os.environ)),
             rate=rate,
             offload=offload,
         ),

@@ -1,14 +1,19 @@
 """What a webhook brings: its payload, and the secret or the signature that shows whose it is."""
 
 import hmac
+from collections.abc import Mapping
 from hashlib import sha256
 
 import orjson
 from google.api.httpbody_pb2 import HttpBody
 
+from fetchbox.config.v1.config_pb2 import Config
 from fetchbox.errors.v1 import errors_pb2
+from ingest_svc.decompress import decompress
 from ingest_svc.request import Headers, refused
 from ingest_svc.strict_json import JsonError, read_value
+from kernel.config import ConfigError
+from kernel.env_secrets import UnknownSecretError, with_secrets
 from kernel.errors import FetchboxError, Violation
 
 SECRET_HEADER = "x-fetchbox-secret"  # noqa: S105  # the name of a header
@@ -16,6 +21,20 @@ SECRET_HEADER = "x-fetchbox-secret"  # noqa: S105  # the name of a header
 _SIGNATURES = ("x-fetchbox-signature", "x-hub-signature-256")
 _SCHEME = "sha256="
 _JSON = ("application/json", "text/json")
+
+
+def channel_secrets(config: Config, secrets: Mapping[str, str]) -> dict[str, str]:
+    """`flow_engine.webhook_secrets`, what they name filled in. `ConfigError` for one that is not known, or empty."""
+    filled = {}
+    for channel, secret in config.flow_engine.webhook_secrets.items():
+        key = f"flow_engine.webhook_secrets.{channel}"
+        try:
+            filled[channel] = with_secrets(secret, secrets)
+        except UnknownSecretError as error:
+            raise ConfigError(key, str(error)) from error
+        if not filled[channel]:
+            raise ConfigError(key, "is empty, and so anybody could sign with it")
+    return filled
 
 
 def secret_of(named: str, headers: Headers) -> str:
@@ -27,9 +46,10 @@ def secret_of(named: str, headers: Headers) -> str:
 
 
 def is_signed(body: bytes, secret: str, headers: Headers) -> bool:
-    """Whether a header has the HMAC-SHA256 of the raw body under the secret of the channel, `sha256=<hex>`.
+    """Whether a header has the HMAC-SHA256 of the body, as it was sent, under the secret: `sha256=<hex>`.
 
-    GitHub signs like this (docs.github.com, Validating webhook deliveries).
+    GitHub signs like this (docs.github.com, Validating webhook deliveries). A sender signs what it sends, so a content
+    coding is undone afterwards.
     """
     wanted = hmac.new(secret.encode(), body, sha256).hexdigest()
     return any(_equal(wanted, headers.get(name) or "") for name in _SIGNATURES)
@@ -40,20 +60,21 @@ def _equal(wanted: str, sent: str) -> bool:
     return hmac.compare_digest(f"{_SCHEME}{wanted}".encode(), (scheme + given).encode())
 
 
-def payload_of(body: HttpBody) -> bytes | None:
+def payload_of(body: HttpBody, coding: str, most: int) -> bytes | None:
     """The payload of a release: JSON as it is, other text as a JSON string, None for an empty body.
 
-    `INVALID_PAYLOAD` for JSON that is none, `UNSUPPORTED_MEDIA_TYPE` for what is no text in UTF-8.
+    `coding`: how it is compressed. `PAYLOAD_TOO_LARGE` where more than `most` bytes come out; `INVALID_PAYLOAD` for
+    JSON that is none, `UNSUPPORTED_MEDIA_TYPE` for what is no text in UTF-8.
     """
-    if not body.data:
+    data = decompress(body.data, coding, most) if body.data else b""
+    if not data:
         return None
     media_type = body.content_type.partition(";")[0].strip().lower()
     if media_type in _JSON or media_type.endswith("+json"):
-        require_json(body.data, "body")
-        data: bytes = body.data
+        require_json(data, "body")
         return data
     try:
-        return orjson.dumps(body.data.decode())
+        return orjson.dumps(data.decode())
     except UnicodeDecodeError as error:
         raise FetchboxError(
             errors_pb2.REASON_UNSUPPORTED_MEDIA_TYPE,

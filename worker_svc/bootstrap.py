@@ -16,6 +16,7 @@ from fetchbox.worker.v1 import worker_service_pb2 as pb
 from fetchbox.worker.v1 import worker_service_pb2_grpc as pb_grpc
 from kernel.breakers import BreakerGauges, Breakers
 from kernel.config import TASKS, seconds
+from kernel.env_secrets import environment_secrets
 from kernel.flows.bus import internal_bus
 from kernel.flows.duties import flow_duties
 from kernel.flows.manager import EventManager
@@ -45,7 +46,7 @@ from worker_svc.cancel import POLL_SECONDS, CancelWatch
 from worker_svc.conclusion import Conclusion
 from worker_svc.connections import Connections
 from worker_svc.deadlines import Deadlines
-from worker_svc.fetch import Fetcher, environment_secrets
+from worker_svc.fetch import Fetcher
 from worker_svc.fetching import TaskRunner
 from worker_svc.files import FileRunner
 from worker_svc.finalizer import Finalizer

@@ -67,10 +67,10 @@ class IngestClient:
         self._pause = seconds(worker.backoff.max)
         self._channel: grpc.aio.Channel | None = None
 
-    async def submit(self, request: SubmitJobRequest, timeout: float = _CALL_SECONDS) -> SubmitJobResponse:
-        """The job of a request; `timeout` in seconds. SubmitFailure with what ingest said, or did not."""
+    async def submit(self, request: SubmitJobRequest, patience: float = _CALL_SECONDS) -> SubmitJobResponse:
+        """The job of a request; `patience` in seconds. SubmitFailure with what ingest said, or did not."""
         try:
-            return await self._stub().SubmitJob(request, metadata=self._metadata(), timeout=timeout)
+            return await self._stub().SubmitJob(request, metadata=self._metadata(), timeout=patience)
         except grpc.aio.AioRpcError as error:
             raise self._told(error) from error
 

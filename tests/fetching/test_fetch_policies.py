@@ -13,10 +13,11 @@ import zstandard
 from fetchbox.config.v1.config_pb2 import JobType
 from fetchbox.jobs.jobs_pb2 import DownloadTask, ProxyHint, StorageHint, TaskAttributes
 from kernel.config import defaults
+from kernel.env_secrets import environment_secrets
 from kernel.telemetry import metrics
 from tests.fetching.origin import Connection, Request, answer, drip, echo, then_hang
 from tests.fetching.world import World
-from worker_svc.fetch import FetchFailure, environment_secrets, policy_of
+from worker_svc.fetch import FetchFailure, policy_of
 from worker_svc.fetch.limits import ByteBudget
 
 MIB = 1024 * 1024

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import hmac
 import json
@@ -72,9 +73,12 @@ async def test_a_webhook_arrives_byte_for_byte(gated: Config, resources: Resourc
             '{"released":1,"parked":false}',
         )
         assert await _payload(rig, "paid") == BODY
-        signature = hmac.new(SIGNING.encode(), BODY, hashlib.sha256).hexdigest()
-        answer = await _post(live, "/v1/hooks/signed/order/7", BODY, X_Hub_Signature_256=f"sha256={signature}")
-        assert answer[0] == 202
+        packed = gzip.compress(BODY)
+        for signed, status in ((BODY, 403), (packed, 202)):
+            signature = "sha256=" + hmac.new(SIGNING.encode(), signed, hashlib.sha256).hexdigest()
+            headers = {"X_Hub_Signature_256": signature, "Content_Encoding": "gzip"}
+            answer = await _post(live, "/v1/hooks/signed/order/7", packed, **headers)
+            assert answer[0] == status, "what is signed is the body as it is sent"
         assert await _payload(rig, "signed") == BODY
         status, gate = await _post(live, "/v1/flows/run/gates/approve/trigger", b'{"payload": [1.0] }')
         assert (status, json.loads(gate)["state"]) == (200, "triggered")

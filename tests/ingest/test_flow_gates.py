@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import hashlib
 import hmac
 import json
@@ -10,12 +11,15 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+import zstandard
 from google.api.httpbody_pb2 import HttpBody
 
 from fetchbox.config.v1.config_pb2 import Config
 from fetchbox.errors.v1 import errors_pb2
 from fetchbox.flow.v1 import flow_service_pb2 as pb
 from fetchbox.flow.v1.flow_pb2 import Flow, Gate
+from ingest_svc.webhook import channel_secrets
+from kernel.config import ConfigError
 from kernel.errors import FetchboxError
 from kernel.flows.deliveries import Deliveries
 from kernel.flows.payloads import Payloads
@@ -225,6 +229,32 @@ async def test_a_channel_with_a_secret_takes_nothing_that_is_not_signed(caller: 
     assert (await caller.step("signed")).status == "waiting"
 
 
+async def test_the_secret_of_a_channel_may_be_one_of_the_environment(gated: Config) -> None:
+    gated.flow_engine.webhook_secrets["named"] = "${secret:HOOK}"
+    assert channel_secrets(gated, {"HOOK": "of the environment"}) == {
+        "signed": SIGNING,
+        "named": "of the environment",
+    }
+    for known in ({}, {"HOOK": ""}):
+        with pytest.raises(ConfigError, match=r"flow_engine\.webhook_secrets\.named"):
+            channel_secrets(gated, known)
+
+
+async def test_a_webhook_may_be_compressed_and_is_no_larger_for_that(caller: Caller, gated: Config) -> None:
+    most = gated.ingest.max_document_bytes
+    for coding, pack in (("gzip", gzip.compress), ("zstd", zstandard.compress)):
+        flow_id = f"run-{coding}"
+        secret = (await caller.begin(flow_id))["paid"]
+        headers = {"content-encoding": coding}
+        for body, reason in ((b'"%s"' % (b"x" * most), "PAYLOAD_TOO_LARGE"), (b"{", "INVALID_PAYLOAD")):
+            assert await refused(caller.hook("pay", pack(body), secret=secret, headers=headers)) == reason
+        assert await refused(caller.hook("pay", b"[1]", secret=secret, headers=headers)) == "INVALID_PAYLOAD"
+        assert (await caller.hook("pay", pack(b"[1]"), secret=secret, headers=headers)).released == 1
+        assert (await caller.step("paid", flow_id)).gate.payload == b"[1]"
+    unknown = {"content-encoding": "br"}
+    assert await refused(caller.hook("pay", b"[1]", secret=secret, headers=unknown)) == "UNSUPPORTED_MEDIA_TYPE"
+
+
 async def test_what_was_posted_comes_with_the_release(caller: Caller) -> None:
     cases = (
         ("application/json", b' {"a": [1.0, 1e2]}\n', b'{"a": [1.0, 1e2]}'),
@@ -302,6 +332,7 @@ async def test_webhooks_are_counted_and_wrong_ones_are_not(caller: Caller, gated
         gates=caller.rig.gates,
         deliveries=Deliveries(resources.redis, gated.flow_engine),
         payloads=Payloads(resources.objects, gated.flow_engine, resources.clock),
+        channel_secrets={},
         rate=RateLimit(resources.redis, 1),
         offload=Offload(),
     )

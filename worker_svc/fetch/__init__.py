@@ -3,7 +3,6 @@
 from worker_svc.fetch.failure import FetchFailure
 from worker_svc.fetch.fetched import Fetched
 from worker_svc.fetch.fetcher import Fetcher
-from worker_svc.fetch.headers import environment_secrets
 from worker_svc.fetch.policy import FetchPolicy, policy_of
 
-__all__ = ["FetchFailure", "FetchPolicy", "Fetched", "Fetcher", "environment_secrets", "policy_of"]
+__all__ = ["FetchFailure", "FetchPolicy", "Fetched", "Fetcher", "policy_of"]

@@ -66,7 +66,7 @@ class Fetcher:
         rng: random.Random | None = None,
         budget: ByteBudget | None = None,
     ) -> None:
-        """`secrets` are what `${secret:NAME}` in a header may name; see `headers.environment_secrets`.
+        """`secrets` are what `${secret:NAME}` in a header may name; see `kernel.env_secrets`.
 
         Without `breakers` a host is asked however often it fails.
         """

@@ -14,12 +14,10 @@ from multidict import CIMultiDict
 
 from fetchbox.errors.v1 import errors_pb2
 from fetchbox.jobs.jobs_pb2 import DownloadTask, HttpHeader
+from kernel.env_secrets import UnknownSecretError, with_secrets
 from kernel.request_headers import FORBIDDEN_HEADERS
 from worker_svc.fetch.failure import failure
 from worker_svc.fetch.url import Url
-
-SECRET_PREFIX: Final = "FETCHBOX_SECRET_"  # noqa: S105 - a name, no secret
-"""Environment variables with this prefix are the secrets that `${secret:NAME}` may name."""
 
 _CROSSES_ORIGINS: Final = frozenset(
     {
@@ -37,7 +35,6 @@ _CROSSES_ORIGINS: Final = frozenset(
 )
 _NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", re.ASCII)
 _NOT_IN_A_VALUE: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
-_SECRET: Final = re.compile(r"\$\{secret:([^}]*)\}")
 
 
 class Reach(Enum):
@@ -105,39 +102,21 @@ def _standard(user_agent: str) -> tuple[Header, ...]:
     return tuple(Header(name, value, Reach.ANYWHERE) for name, value in fields)
 
 
-def environment_secrets(environ: Mapping[str, str]) -> dict[str, str]:
-    """The secrets in an environment, by their names without the prefix."""
-    return {
-        name.removeprefix(SECRET_PREFIX): value for name, value in environ.items() if name.startswith(SECRET_PREFIX)
-    }
-
-
 def may_be_sent(name: str, value: str) -> bool:
     """Whether this is a header field, and none that belongs to the connection."""
     return bool(_NAME.fullmatch(name)) and name.lower() not in FORBIDDEN_HEADERS and not _NOT_IN_A_VALUE.search(value)
 
 
-def with_secrets(text: str, secrets: Mapping[str, str]) -> str:
-    """The text with each `${secret:NAME}` filled in. FetchFailure `AUTH_SECRET_UNKNOWN`."""
-    return _SECRET.sub(lambda match: _secret(match[1], secrets), text)
-
-
 def _field(header: HttpHeader, secrets: Mapping[str, str]) -> Header:
     name = header.name.lower()
-    value = with_secrets(header.value, secrets)
+    try:
+        value = with_secrets(header.value, secrets)
+    except UnknownSecretError as error:
+        raise failure(errors_pb2.FAILURE_CODE_AUTH_SECRET_UNKNOWN, str(error), fault="task") from error
     if not may_be_sent(name, value):
         raise _refused(name)
     secret = value != header.value or "${secret:" in header.value
     return Header(name, value, Reach.ANYWHERE if name in _CROSSES_ORIGINS and not secret else Reach.ORIGIN)
-
-
-def _secret(name: str, secrets: Mapping[str, str]) -> str:
-    if name not in secrets:
-        text = (
-            f"the secret {name[:128]!r} is not known here: set {SECRET_PREFIX}{name[:128]} in the worker's environment"
-        )
-        raise failure(errors_pb2.FAILURE_CODE_AUTH_SECRET_UNKNOWN, text, fault="task")
-    return secrets[name]
 
 
 def _refused(name: str) -> Exception:

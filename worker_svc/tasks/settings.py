@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 from fetchbox.config.v1.config_pb2 import Config, Task
 from kernel.config import ConfigError, seconds
+from kernel.env_secrets import UnknownSecretError, with_secrets
 from kernel.handlers import TaskSettings, describe, json_object
-from worker_svc.fetch import FetchFailure
-from worker_svc.fetch.headers import may_be_sent, with_secrets
+from worker_svc.fetch.headers import may_be_sent
 
 
 def settings_of(config: Config, name: str, task: Task, secrets: Mapping[str, str]) -> TaskSettings:
@@ -39,8 +39,8 @@ def settings_of(config: Config, name: str, task: Task, secrets: Mapping[str, str
 def _filled(key: str, header: str, value: str, secrets: Mapping[str, str]) -> str:
     try:
         filled = with_secrets(value, secrets)
-    except FetchFailure as error:
-        raise ConfigError(key, error.message) from error
+    except UnknownSecretError as error:
+        raise ConfigError(key, str(error)) from error
     if not may_be_sent(header, filled):
         raise ConfigError(key, "is no header field, or one that belongs to the connection")
     return filled

@@ -1841,7 +1841,9 @@ class FlowEngine(_message.Message):
 
     @_builtins.property
     def webhook_secrets(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """Channels of webhooks whose senders sign the body: the secret by channel (HMAC-SHA256, `sha256=<hex>`)."""
+        """Channels of webhooks whose senders sign the body: the secret by channel (HMAC-SHA256, `sha256=<hex>`).
+        `${secret:NAME}` names one that ingest has in its environment, as `FETCHBOX_SECRET_NAME`.
+        """
 
     def __init__(
         self,

@@ -334,14 +334,15 @@ class ReceiveWebhookRequest(_message.Message):
     """Which one of the channel; may hold slashes."""
     secret: _builtins.str
     """The secret of a gate; the metadata `x-fetchbox-secret` does as well. A channel with a secret of its own in
-    `flow_engine.webhook_secrets` wants the body's signature in `x-fetchbox-signature` or `x-hub-signature-256`.
+    `flow_engine.webhook_secrets` wants the signature of the body, as it is sent, in `x-fetchbox-signature` or
+    `x-hub-signature-256`.
     """
     tenant: _builtins.str
     """The tenant whose gates are meant; empty for those without one."""
     @_builtins.property
     def body(self) -> _httpbody_pb2.HttpBody:
         """What was posted: JSON is the payload of the release as it is, other text as a JSON string; empty: none. At most
-        `ingest.max_document_bytes`.
+        `ingest.max_document_bytes`, also when the metadata `content-encoding` (`gzip` or `zstd`) is undone.
         """
 
     def __init__(
