@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 import yaml
 from google.protobuf.json_format import MessageToDict
+from google.protobuf.message import Message
 
 from cli.command import command, group
 from cli.output import out
@@ -29,9 +30,10 @@ def check(context: typer.Context, file: File = None) -> None:
 
     `fetchbox config check fetchbox.toml`
     """
-    from kernel.config import ConfigError  # noqa: PLC0415  # 0.3 s that most commands need not pay
+    from ingest_svc.webhook import channel_secrets  # noqa: PLC0415  # 0.3 s that most commands need not pay
+    from kernel.config import ConfigError  # noqa: PLC0415
+    from kernel.env_secrets import environment_secrets  # noqa: PLC0415
     from kernel.handlers import HandlerRegistry  # noqa: PLC0415
-    from worker_svc.fetch import environment_secrets  # noqa: PLC0415
     from worker_svc.steps import StepHandlers  # noqa: PLC0415
     from worker_svc.tasks import TaskHandlers  # noqa: PLC0415
 
@@ -40,8 +42,10 @@ def check(context: typer.Context, file: File = None) -> None:
     config = options.load(file)
     try:
         HandlerRegistry(config)
-        handlers = TaskHandlers(config, environment_secrets(os.environ))
+        secrets = environment_secrets(os.environ)
+        handlers = TaskHandlers(config, secrets)
         StepHandlers(config)
+        channel_secrets(config, secrets)
     except ConfigError as error:
         raise config_problem(error, str(path) if path is not None else "the environment") from error
     tasks = sorted({*handlers, *handlers.remote})
@@ -87,6 +91,10 @@ def redacted(config: Config) -> dict[str, Any]:
     safe.CopyFrom(config)
     safe.redis.password = _hidden(safe.redis.password)
     safe.object_store.secret_access_key = _hidden(safe.object_store.secret_access_key)
+    safe.worker.ingest_token = _hidden(safe.worker.ingest_token)
+    hooks = safe.flow_engine.webhook_secrets
+    for channel in hooks:
+        hooks[channel] = _hidden(hooks[channel])
     tokens = len(safe.security.operator_tokens)
     del safe.security.operator_tokens[:]
     safe.security.operator_tokens.extend([_REDACTED] * tokens)
@@ -113,7 +121,21 @@ def redacted(config: Config) -> dict[str, Any]:
         table["job_types"][name]["options"] = json.loads(kind.options or b"{}")
     for name, found in tasks.items():
         table["tasks"][name]["options"] = json.loads(found.options or b"{}")
+    for name, flow in safe.flows.items():
+        shown = table["flows"][name]
+        _show_json(shown, flow, "output")
+        for key, step in flow.steps.items():
+            _show_json(shown["steps"][key], step, "with", "options")
     return table
+
+
+def _show_json(table: dict[str, Any], message: Message, *names: str) -> None:
+    """Shows free JSON as the JSON that it is; where there is none, the key is left out."""
+    for name in names:
+        raw: bytes = getattr(message, name)
+        del table[name]
+        if raw:
+            table[name] = json.loads(raw)
 
 
 def _hidden(secret: str) -> str:

@@ -277,7 +277,19 @@ def test_serve_ends_when_redis_is_not_there(cli: CommandLine) -> None:
     assert "Traceback" not in run.stderr
 
 
-SHOWN = ("acme", "proxy:3128", "image/*", "AK", "max_parallel_downloads", "models.internal", "0.25", "${secret:MODELS}")
+SHOWN = (
+    "acme",
+    "proxy:3128",
+    "image/*",
+    "AK",
+    "max_parallel_downloads",
+    "models.internal",
+    "0.25",
+    "${secret:MODELS}",
+    "parcels",
+    "${secret:CARDS}",
+    "Is ${input.order} paid?",
+)
 
 
 def test_config_show_keeps_secrets(cli: CommandLine) -> None:
@@ -305,6 +317,13 @@ options = { temperature = 0.25 }
 [tasks.embed]
 endpoint = "https://models.internal/v1"
 api_key = "${secret:MODELS}"
+[worker]
+ingest_token = "s3cret-10"
+[flow_engine]
+webhook_secrets = { parcels = "s3cret-11", cards = "${secret:CARDS}" }
+[flows.order.steps.ask]
+task = "chat"
+with = { prompt = "Is ${input.order} paid?" }
 """
     )
     for as_json in ((), ("--json",)):
