@@ -22,7 +22,6 @@ _OPTIONS = (
 )
 _FLOW_HINTS = {
     "NOT_FOUND": "`fetchbox flows list` shows the runs there are, `fetchbox flows get RUN` the steps of one.",
-    "FORBIDDEN": "A gate is opened with its secret (--secret), or by an operator.",
     "UNSUPPORTED_JOB_TYPE": "`fetchbox --config FILE flows definitions` shows those of FILE; the servers need it too.",
     "IDEMPOTENCY_CONFLICT": "This id or key was used with another flow or input: use another --id or --key.",
     "GONE": "`fetchbox flows get RUN` shows what became of it.",
@@ -48,9 +47,12 @@ def tasks(options: Settings) -> Iterator[TaskServiceStub]:
 
 
 @contextmanager
-def flows(options: Settings) -> Iterator[FlowServiceStub]:
-    """The service of flows, which the ingest service serves; errors of its calls become a CommandError."""
-    with _channel(options, "ingest", options.address("flow"), _FLOW_HINTS) as channel:
+def flows(options: Settings, hints: Mapping[str, str] | None = None) -> Iterator[FlowServiceStub]:
+    """The service of flows, which the ingest service serves; errors of its calls become a CommandError.
+
+    `hints`, by reason, go before those for every command.
+    """
+    with _channel(options, "ingest", options.address("flow"), {**_FLOW_HINTS, **(hints or {})}) as channel:
         yield FlowServiceStub(channel)
 
 

@@ -19,8 +19,6 @@ from kernel.ratelimit import RateLimit
 from kernel.redis import RedisClients
 from kernel.validation import refusal, require_valid
 
-_RESERVED = ("flow.", "step.", "runner.")
-
 
 class FlowEvents:
     """What `FlowService` does about events. The interceptor turns what is raised into a status."""
@@ -47,7 +45,7 @@ class FlowEvents:
         require_valid(request)
         tenant = tenant_filter(current_caller(), request.tenant)
         event = request.event
-        if event.kind != kinds.LOG and event.kind.startswith(_RESERVED):
+        if event.kind != kinds.LOG and event.kind.startswith(kinds.RESERVED):
             raise FetchboxError(
                 errors_pb2.REASON_FORBIDDEN,
                 f"{event.kind} is FetchBox's to write; let kinds of your own not begin with flow., step. or runner.",

@@ -15,6 +15,8 @@ from fetchbox.flow.v1.flow_pb2 import Gate
 from fetchbox.flow.v1.flow_service_pb2 import CancelGateRequest, PublishEventRequest, TriggerGateRequest
 
 app = typer.Typer()
+_SECRETS = {"FORBIDDEN": "A gate is opened with its secret (--secret), or by an operator."}
+_KINDS = {"FORBIDDEN": "Publish a kind of your own, for the tenant of your token."}
 
 
 @command(app)
@@ -39,7 +41,7 @@ def trigger(
     request = TriggerGateRequest(flow_id=run, step_key=step, secret=secret)
     if payload:
         request.payload = read_value(payload, "--payload")
-    with channels.flows(settings(context)) as stub:
+    with channels.flows(settings(context), _SECRETS) as stub:
         gate = stub.TriggerGate(request)
     _show(gate)
     if gate.state == "expected":
@@ -72,7 +74,7 @@ def publish(
     request.event.kind = kind
     if data:
         request.event.data = read_value(data, "--data")
-    with channels.flows(settings(context)) as stub:
+    with channels.flows(settings(context), _KINDS) as stub:
         answer = stub.PublishEvent(request)
     if out.json:
         out.document(as_dict(answer))

@@ -11,7 +11,7 @@ from fetchbox.config.v1.config_pb2 import Config, Flow, FlowGate, FlowStep
 from fetchbox.flow.v1.event_pb2 import Event
 from kernel.flows import template_checks
 from kernel.flows.definition import backoff_of, is_work
-from kernel.flows.kinds import RULES
+from kernel.flows.kinds import RESERVED
 
 Finding = tuple[str, str]
 """A key, such as `flows.harvest.steps.fetch.needs`, and what is wrong there."""
@@ -83,14 +83,14 @@ def _gate(gate: FlowGate, key: str) -> Iterator[Finding]:
         if field.name not in {*allowed, "reason"}:
             yield f"{key}.{field.name}", f"is not for a gate that waits for {gate.reason!r}"
     if gate.reason == "time" and bool(gate.until) == gate.HasField("delay"):
-        yield key, "needs one of delay and until"
+        yield key, "has delay and until: give one of them" if gate.until else "needs a delay, or until when"
     if "channel" in allowed and not gate.channel:
         yield f"{key}.channel", f"is required of a gate that waits for {gate.reason!r}"
     if gate.reason == "event" and gate.channel:
         if not _KIND.fullmatch(gate.channel):
             yield f"{key}.channel", "must be the kind of an event, in dot.case, for instance `order.paid`"
-        elif gate.channel in RULES:
-            yield f"{key}.channel", f"names {gate.channel!r}, an event of FetchBox's own: nobody else can publish it"
+        elif gate.channel.startswith(RESERVED):
+            yield f"{key}.channel", f"{gate.channel!r} is a kind of FetchBox's own: nobody can publish it"
 
 
 def _is_set(step: FlowStep, name: str) -> bool:

@@ -59,6 +59,8 @@ FLOW_STEP_PATCH: Final = _name(Kind.KIND_FLOW_STEP_PATCH)
 FLOW_RUN_INDEXED: Final = _name(Kind.KIND_FLOW_RUN_INDEXED)
 FLOW_STEP_LOG_REF: Final = _name(Kind.KIND_FLOW_STEP_LOG_REF)
 
+RESERVED: Final = ("flow.", "step.", "runner.")
+"""How kinds begin that nobody else may publish, but for `LOG`."""
 TIMELINE_KINDS: Final = frozenset(kind for kind, rule in RULES.items() if rule.view == View.VIEW_TIMELINE)
 """What a timeline holds."""
 FLOW_ENDS: Final[Mapping[str, Literal["completed", "failed", "cancelled"]]] = MappingProxyType(

@@ -229,11 +229,11 @@ HOOK = {"reason": "webhook", "channel": "c"}
         ({"steps": {"s": {"gate": MANUAL, "deadline": "1h"}}}, "steps.s.deadline", "only waits"),
         ({"steps": {"s": {"gate": {}}}}, "steps.s.gate.reason", "must be in list"),
         ({"steps": {"s": {"gate": {"reason": "hope"}}}}, "steps.s.gate.reason", "must be in list"),
-        ({"steps": {"s": {"gate": {"reason": "time"}}}}, "steps.s.gate", "one of delay and until"),
+        ({"steps": {"s": {"gate": {"reason": "time"}}}}, "steps.s.gate", "needs a delay"),
         (
             {"steps": {"s": {"gate": {"reason": "time", "delay": "1s", "until": "2030-01-01T00:00:00Z"}}}},
             "steps.s.gate",
-            "one of delay and until",
+            "has delay and until",
         ),
         ({"steps": {"s": {"gate": {"reason": "time", "until": "soon"}}}}, "steps.s.gate.until", "no ISO 8601 time"),
         (
@@ -256,6 +256,11 @@ HOOK = {"reason": "webhook", "channel": "c"}
             {"steps": {"s": {"gate": {"reason": "event", "channel": "flow.start"}}}},
             "steps.s.gate.channel",
             "FetchBox's own",
+        ),
+        (
+            {"steps": {"s": {"gate": {"reason": "event", "channel": "flow.completed"}}}},
+            "steps.s.gate.channel",
+            "nobody can publish it",
         ),
         ({"steps": {"s": {"gate": {**HOOK, "channel": "a b"}}}}, "steps.s.gate.channel", "pattern"),
         ({"steps": {"s": {"gate": {**MANUAL, "on_timeout": "hang"}}}}, "steps.s.gate.on_timeout", "must be in list"),

@@ -251,7 +251,7 @@ def test_runs_are_listed_page_by_page(connected: CommandLine) -> None:
         (("trigger", "taken", "pack", "--secret", "guessed"), "FORBIDDEN", "--secret"),
         (("trigger", "taken", "nothing"), "NOT_FOUND", "fetchbox flows get"),
         (("start", "nap", "--id", "taken"), "IDEMPOTENCY_CONFLICT", "another --id"),
-        (("publish", "step.completed"), "FORBIDDEN", ""),
+        (("publish", "step.completed"), "FORBIDDEN", "a kind of your own"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else value,
 )
