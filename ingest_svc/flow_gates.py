@@ -123,7 +123,8 @@ class FlowGates:
             if not is_signed(request.body.data, key, headers):
                 raise FetchboxError(
                     errors_pb2.REASON_FORBIDDEN,
-                    f"webhooks of the channel {request.channel} are to be signed with its secret",
+                    f"webhooks of the channel {request.channel} are to be signed with its secret: "
+                    "X-Fetchbox-Signature is sha256= and the HMAC-SHA256 of the body in hex",
                 )
             return Opens(ANY)
         secret = secret_of(request.secret, headers)
@@ -162,5 +163,6 @@ class FlowGates:
 
 def _opens_nothing() -> FetchboxError:
     return FetchboxError(
-        errors_pb2.REASON_FORBIDDEN, "this webhook opens no gate of its channel and key: send the secret of one"
+        errors_pb2.REASON_FORBIDDEN,
+        "this webhook opens no gate of its channel and key: send the secret of one as X-Fetchbox-Secret",
     )
