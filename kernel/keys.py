@@ -267,7 +267,14 @@ FLOWS_HELD = "fetchbox:flows:held"
 """Hash: run that an engine has -> its lease, the ms of Redis time at which that ends."""
 
 FLOWS_WAKE = "fetchbox:flows:wake"
-"""Stream of one entry: grows when a run is to be looked at at once; engines wait on it."""
+"""Stream of one entry: grows when a run is to be looked at at once; engines wait on it. Only a hint, as they look each
+second anyway: no script fails where it cannot grow."""
+
+FLOWS_AUDIT = "fetchbox:flows:audit"
+"""String with an expiry: an engine has looked for lost runs so lately that no other need."""
+
+FLOWS_AUDITED = "fetchbox:flows:audited"
+"""String: how far the search for lost runs has come; none when it begins anew."""
 
 FLOWS_ENDED = "fetchbox:flows:ended"
 """Sorted set: run that has ended -> when, in ms of Redis time; retention starts here."""

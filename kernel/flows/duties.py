@@ -9,6 +9,7 @@ from secrets import token_hex
 from fetchbox.config.v1.config_pb2 import Config
 from kernel.config import millis, seconds
 from kernel.flows.advancing import Advancing
+from kernel.flows.audit import Audit
 from kernel.flows.bell import Bell
 from kernel.flows.decision import Chance, Settings
 from kernel.flows.deliveries import Deliveries
@@ -61,4 +62,9 @@ def flow_duties(
     )
     engine = FlowEngine(config, due, bell, advancing, effects, resources.objects, clock, random.random, reached)
     pause = seconds(config.observability.queue_sample_interval)
-    return [queue, bell, engine, Periodic("flows.gauges", pause, DueSample(redis).measure, clock)]
+    between = seconds(config.flow_engine.check_interval)
+    return [
+        *(queue, bell, engine),
+        Periodic("flows.gauges", pause, DueSample(redis).measure, clock),
+        Periodic("flows.audit", between, Audit(redis, between).turn, clock),
+    ]

@@ -15,7 +15,8 @@ for i = 1, #ARGV, 3 do
     local score = redis.call('ZSCORE', KEYS[1], run)
     if score and tonumber(score) ~= tonumber(lease) then
       redis.call('ZADD', KEYS[1], now, run)
-    elseif score then
+    else
+      -- Where the score is lost, somebody has removed the set: the run is still to be looked at.
       if following == '0' then
         redis.call('ZREM', KEYS[1], run)
       else
