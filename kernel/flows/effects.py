@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from fetchbox.config.v1.config_pb2 import Config
-from fetchbox.errors.v1.errors_pb2 import REASON_NOT_FOUND
+from fetchbox.errors.v1.errors_pb2 import REASON_NOT_FOUND, REASON_UNAVAILABLE
 from kernel import keys
 from kernel.errors import FetchboxError
 from kernel.flows.decision import Decision, Send
@@ -56,7 +56,12 @@ class Effects:
             elif isinstance(outcome, BaseException):
                 raise outcome
         for look in looks:
-            await self._others(look, look.made)
+            try:
+                await self._others(look, look.made)
+            except Exception as error:
+                if isinstance(error, FetchboxError) and error.reason == REASON_UNAVAILABLE:
+                    raise
+                look.fault(error)  # it concerns this run alone, and somebody is told
 
     async def send(self, look: Look, send: Send) -> None:
         """Makes the job of one attempt, or notes why it was not made. Raises what `Sending.send` raises."""

@@ -37,6 +37,6 @@ else
 end
 if h[6] then  -- it is an attempt at a step of a flow: an engine is to look at that run
   redis.call('ZADD', KEYS[3], now, string.match(h[6], '^%S*'))
-  redis.call('XADD', KEYS[4], 'MAXLEN', 1, '*', 'f', '1')
+  redis.pcall('XADD', KEYS[4], 'MAXLEN', 1, '*', 'f', '1')
 end
 return {1, 'canceled', tonumber(now), task}

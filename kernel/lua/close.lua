@@ -27,6 +27,6 @@ redis.call('XADD', KEYS[2], '*', 'type', status == 'error' and 'error' or 'done'
   '{"resource_completed":' .. ok .. ',"resource_failed":' .. bad .. ',"resource_total":' .. total .. '}')
 if h[9] then  -- it is an attempt at a step of a flow: an engine is to look at that run
   redis.call('ZADD', KEYS[3], now, string.match(h[9], '^%S*'))
-  redis.call('XADD', KEYS[4], 'MAXLEN', 1, '*', 'f', '1')
+  redis.pcall('XADD', KEYS[4], 'MAXLEN', 1, '*', 'f', '1')
 end
 return {'closed', status, tonumber(now)}

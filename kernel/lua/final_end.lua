@@ -26,6 +26,6 @@ redis.call('XADD', KEYS[2], '*', 'type', status == 'error' and 'error' or 'done'
 redis.call('UNLINK', KEYS[5])
 if h[9] then  -- it is an attempt at a step of a flow: an engine is to look at that run
   redis.call('ZADD', KEYS[6], now, string.match(h[9], '^%S*'))
-  redis.call('XADD', KEYS[7], 'MAXLEN', 1, '*', 'f', '1')
+  redis.pcall('XADD', KEYS[7], 'MAXLEN', 1, '*', 'f', '1')
 end
 return {1, status, tonumber(now)}

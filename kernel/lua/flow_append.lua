@@ -97,6 +97,6 @@ if ends then
 end
 if ARGV[4] == '1' then
   redis.call('ZADD', KEYS[7], now, ARGV[1])
-  redis.call('XADD', KEYS[8], 'MAXLEN', 1, '*', 'flow', ARGV[1])
+  redis.pcall('XADD', KEYS[8], 'MAXLEN', 1, '*', 'flow', ARGV[1])
 end
 return out

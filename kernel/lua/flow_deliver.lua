@@ -54,7 +54,7 @@ else
 end
 
 if released > 0 then
-  redis.call('XADD', KEYS[7], 'MAXLEN', 1, '*', 'flow', ARGV[4])
+  redis.pcall('XADD', KEYS[7], 'MAXLEN', 1, '*', 'flow', ARGV[4])
 elseif more == 0 and refused == 0 and ARGV[6] == '1' then
   local shared = opens == 'any' or opens == 'none'
   local stream = KEYS[4] .. (shared and D .. ':' .. opens or opens)

@@ -10,5 +10,5 @@ if not h[1] or h[2] or h[3] or h[1] ~= ARGV[3] then return {0, rev} end
 local t = redis.call('TIME')
 redis.call('HSET', F, hit, ARGV[4], 'rev', string.format('%d', rev + 1))
 redis.call('ZADD', KEYS[2], string.format('%d', t[1] * 1000 + math.floor(t[2] / 1000)), ARGV[1])
-redis.call('XADD', KEYS[3], 'MAXLEN', 1, '*', 'flow', ARGV[1])
+redis.pcall('XADD', KEYS[3], 'MAXLEN', 1, '*', 'flow', ARGV[1])
 return {1, rev + 1}

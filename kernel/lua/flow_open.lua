@@ -11,5 +11,5 @@ redis.call('HSET', KEYS[1], 'rev', '0', 'name', ARGV[2], 'digest', ARGV[3])
 for i = 4, #ARGV, 2 do redis.call('HSET', KEYS[1], ARGV[i], ARGV[i + 1]) end
 redis.call('SADD', KEYS[4], ARGV[2])
 redis.call('ZADD', KEYS[2], string.format('%d', t[1] * 1000 + math.floor(t[2] / 1000)), ARGV[1])
-redis.call('XADD', KEYS[3], 'MAXLEN', 1, '*', 'flow', ARGV[1])
+redis.pcall('XADD', KEYS[3], 'MAXLEN', 1, '*', 'flow', ARGV[1])
 return {1, 0, ARGV[3]}

@@ -33,8 +33,9 @@ if ARGV[5] == '1' then look(KEYS[4] .. D .. ':none', 1) end
 for secret in string.gmatch(h[4] or '', '%S+') do look(KEYS[4] .. secret, 10) end
 
 if not best then
-  redis.call('HSET', F, 'wait:' .. S, D)
+  -- First, as it may fail for a foreign key of that name: what the order says is believed.
   redis.call('ZADD', KEYS[ARGV[5] == '1' and 2 or 3], 'NX', now, ARGV[1] .. '/' .. S)
+  redis.call('HSET', F, 'wait:' .. S, D)
   return {'waits', rev}
 end
 redis.call('XDEL', best.stream, best.id)
@@ -42,5 +43,5 @@ if redis.call('XLEN', best.stream) == 0 then redis.call('DEL', best.stream) end
 redis.call('HDEL', F, 'wait:' .. S)
 redis.call('HSET', F, 'hit:' .. S, best.delivery, 'rev', string.format('%d', rev + 1))
 redis.call('ZADD', KEYS[5], string.format('%d', now), ARGV[1])
-redis.call('XADD', KEYS[6], 'MAXLEN', 1, '*', 'flow', ARGV[1])
+redis.pcall('XADD', KEYS[6], 'MAXLEN', 1, '*', 'flow', ARGV[1])
 return {'hit', rev + 1}

@@ -59,6 +59,6 @@ if ty then
 end
 if h[10] and ty then  -- it is an attempt at a step of a flow: an engine is to look at that run
   redis.call('ZADD', KEYS[3], now, string.match(h[10], '^%S*'))
-  redis.call('XADD', KEYS[4], 'MAXLEN', 1, '*', 'f', '1')
+  redis.pcall('XADD', KEYS[4], 'MAXLEN', 1, '*', 'f', '1')
 end
 return answer(1, now)

@@ -113,7 +113,7 @@ if ok + bad > before then
     redis.call('XADD', E, '*', 'type', status == 'error' and 'error' or 'done', 'ts', now, 'step', ARGV[2], 'data', counts())
     if h[13] then  -- it is an attempt at a step of a flow: an engine is to look at that run
       redis.call('ZADD', KEYS[6], now, string.match(h[13], '^%S*'))
-      redis.call('XADD', KEYS[7], 'MAXLEN', 1, '*', 'f', '1')
+      redis.pcall('XADD', KEYS[7], 'MAXLEN', 1, '*', 'f', '1')
     end
   elseif telling() then
     redis.call('XADD', E, '*', 'type', 'progress', 'ts', now, 'step', ARGV[2], 'data', counts())

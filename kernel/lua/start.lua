@@ -41,7 +41,7 @@ if status == 'queued' or not ended and not h[13] then
   if status == 'queued' then redis.call('XADD', E, '*', 'type', 'running', 'ts', now, 'step', ARGV[2], 'data', '{}') end
   if h[14] then  -- it is an attempt at a step of a flow: an engine is to look at that run
     redis.call('ZADD', KEYS[5], now, string.match(h[14], '^%S*'))
-    redis.call('XADD', KEYS[6], 'MAXLEN', 1, '*', 'f', '1')
+    redis.pcall('XADD', KEYS[6], 'MAXLEN', 1, '*', 'f', '1')
   end
   status = 'running'
 end

@@ -46,6 +46,6 @@ redis.call('EXPIRE', J, ttl)
 redis.call('EXPIRE', E, ttl)
 if h[9] then  -- it is an attempt at a step of a flow: an engine is to look at that run
   redis.call('ZADD', KEYS[3], now, string.match(h[9], '^%S*'))
-  redis.call('XADD', KEYS[4], 'MAXLEN', 1, '*', 'f', '1')
+  redis.pcall('XADD', KEYS[4], 'MAXLEN', 1, '*', 'f', '1')
 end
 return {'n', status, tonumber(now), created, rev, done and '' or ARGV[4]}

@@ -50,6 +50,6 @@ redis.call('PERSIST', J)
 redis.call('PERSIST', E)
 if h[13] then  -- it is an attempt at a step of a flow: an engine is to look at that run
   redis.call('ZADD', KEYS[3], now, string.match(h[13], '^%S*'))
-  redis.call('XADD', KEYS[4], 'MAXLEN', 1, '*', 'f', '1')
+  redis.pcall('XADD', KEYS[4], 'MAXLEN', 1, '*', 'f', '1')
 end
 return {token, tonumber(now), created, ttl, h[7] or '', h[8] or '', rev}

@@ -22,6 +22,10 @@ _GATES: tuple[dict[str, Any], ...] = (
 )
 
 
+_RESULTS = (b"{}", b'"%s"' % (b"x" * 3000))
+"""The second is too large for an event."""
+
+
 @st.composite
 def _flows(draw: st.DrawFn) -> Flow:
     steps: dict[str, Any] = {}
@@ -79,7 +83,8 @@ class _Player:
                 elif outcome == "stuck":
                     self.world.begins(run_id)
                 else:
-                    self.world.end(run_id, outcome, code="HANDLER_ERROR" if outcome == "error" else "", result=b"{}")
+                    code = "HANDLER_ERROR" if outcome == "error" else ""
+                    self.world.end(run_id, outcome, code=code, result=self.data.draw(st.sampled_from(_RESULTS)))
 
 
 def _finish(world: World) -> None:
@@ -101,6 +106,7 @@ def _finish(world: World) -> None:
 @pytest.mark.req("R003-1.2.20")
 def test_any_run_is_legal_and_ends(flow: Flow, data: st.DataObject) -> None:
     world = World.of(flow)
+    world.max_event_bytes = 2048
     player = _Player(data, world)
     for _ in range(data.draw(st.integers(0, 40))):
         player.turn()

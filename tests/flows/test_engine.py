@@ -362,6 +362,38 @@ async def test_a_large_result_of_the_last_step_is_in_the_output(box: EngineRig) 
     assert state.result == b'{"n":80000}'
 
 
+async def test_a_gate_that_cannot_be_registered_holds_up_no_other_run(box: EngineRig) -> None:
+    define(box.config, a={"gate": {"reason": "event", "channel": "paid", "key": "${input}"}})
+    bad = Correlation("", "event", "paid", "bad")
+    await box.redis.set(keys.gate_free(bad.digest()), "somebody else's")
+    faults = metrics.FLOW_FAULTS._value.get()
+    await box.start("bad", given="bad")
+    await box.start("good", given="good")
+    async with box.engine():
+
+        async def waits() -> bool:
+            return bool(await box.redis.hexists(keys.flow("good"), "wait:a"))
+
+        await until(waits, "the gate of the other run is registered")
+        await box.deliveries.deliver(Correlation("", "event", "paid", "good"), Hit("event"), Opens(ANY))
+        await box.over("good")
+        assert metrics.FLOW_FAULTS._value.get() > faults
+        await box.redis.delete(keys.gate_free(bad.digest()))
+        await box.deliveries.deliver(bad, Hit("event"), Opens(ANY))
+        await box.over("bad")
+
+
+async def test_runs_go_on_where_nothing_can_ring_for_them(box: EngineRig) -> None:
+    define(box.config, a=TASK, b={"needs": ["a"], "gate": {"reason": "manual"}})
+    await box.redis.set(keys.FLOWS_WAKE, "somebody else's")
+    async with box.engine():
+        flow_id = await box.start()
+        (entry,) = await box.job()
+        await box.end(entry["job_id"], done())
+        await box.gates.trigger(flow_id, "b", Hit("manual"))
+        await box.over(flow_id)
+
+
 async def test_a_start_that_died_before_its_first_event_is_finished(box: EngineRig) -> None:
     define(box.config, a=TASK)
     proposed, _ = box.starter._proposed(Start("f", flow_id="half"))
