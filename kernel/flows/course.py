@@ -15,7 +15,11 @@ from kernel.flows.events import draft
 from kernel.flows.state import apply
 from kernel.flows.types import STAMP, FlowState, StepState
 
-_MESSAGE_CHARACTERS: Final = 4096
+_CODE_CHARACTERS: Final = 128
+_MESSAGE_BYTES: Final = 4096
+"""As JSON. The smallest `flow_engine.max_event_bytes` has room for it, so that a run can always tell why it failed."""
+_LONGEST_LETTER: Final = 6
+"""Bytes that one character takes in JSON at most, as `\\u0000`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +31,14 @@ class Problem:
 
     @property
     def json(self) -> bytes:
-        """At most 4096 characters of the message, without what UTF-8 cannot hold: whatever a handler raised fits."""
-        message = self.message[:_MESSAGE_CHARACTERS].encode(errors="replace").decode()
-        return orjson.dumps({"code": self.code, "message": message})
+        """As much of the message as takes 4096 bytes, without what UTF-8 cannot hold: whatever a handler raised fits.
+
+        The code of another's worker may be any text.
+        """
+        message = self.message[:_MESSAGE_BYTES].encode(errors="replace").decode()
+        while (excess := len(orjson.dumps(message)) - _MESSAGE_BYTES) > 0:
+            message = message[: -max(1, excess // _LONGEST_LETTER)]
+        return orjson.dumps({"code": self.code[:_CODE_CHARACTERS], "message": message})
 
 
 class Course:

@@ -22,6 +22,8 @@ _TIMEOUT: Final = failure_name(codes.FAILURE_CODE_SYSTEM_GATE_TIMEOUT)
 _CANCELED: Final = failure_name(codes.FAILURE_CODE_SYSTEM_GATE_CANCELED)
 _LAST_MS: Final = 253_402_300_799_999
 """The end of the year 9999, which no ISO time goes beyond."""
+_KEY_CHARACTERS: Final = 512
+"""What `PublishEvent` and `ReceiveWebhook` allow."""
 
 
 def place(made: Decision, step: Step) -> Problem | None:
@@ -33,6 +35,10 @@ def place(made: Decision, step: Step) -> Problem | None:
     key = made.known.render_text(gate.key)
     if isinstance(key, Problem):
         return key
+    if len(key) > _KEY_CHARACTERS:
+        return Problem(
+            _TEMPLATE, f"`key` came to {len(key):,} characters; no delivery names more than {_KEY_CHARACTERS}"
+        )
     members = {
         "reason": text(gate.reason),
         "until": text(codec.iso(min(until, _LAST_MS))),

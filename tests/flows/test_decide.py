@@ -1,14 +1,17 @@
 """What is to happen next in a run, case by case; `test_decide_property.py` plays whole runs."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from fetchbox.config.v1.config_pb2 import Flow, FlowGate, FlowStep
+from kernel.flows.checks import check
 from kernel.flows.course import Problem
 from kernel.flows.decide import MOST_EVENTS, ending
 from kernel.flows.job_facts import JobFacts
+from kernel.flows.types import Run
 from tests.flows.world import BEGIN_MS, World, defined
 
 TASK = {"task": "chat"}
@@ -395,6 +398,33 @@ def test_an_output_that_cannot_be_filled_in_fails_the_run() -> None:
     _done(world, "a")
     assert _data(world, "flow.failed")["error"]["code"] == "VALIDATION_TEMPLATE"
     assert not world.wrong()
+
+
+@pytest.mark.parametrize("letter", ["x", "é", "\0", '"', "\ud800", "🙂"], ids=str.__repr__)
+def test_whatever_an_error_says_the_run_can_tell_it_in_the_smallest_event(letter: str) -> None:
+    long = "n" * 128
+    world = World.of(defined(**{long: {**TASK, "max_retries": 0}}))
+    world.order = replace(world.order, run=Run("i" * 128, long))
+    world.settle()
+    world.end(world.run_id(long), "error", code="c" * 100_000, message=letter * 100_000)
+    world.settle()
+    assert world.state.status == "failed"
+    for event in world.events:
+        event.ClearField("id")
+        event.ClearField("stream")
+        check(event, 8192)
+    told = json.loads(world.state.error or b"")
+    assert told["code"] == "c" * 128
+    assert 650 < len(told["message"]) <= 4096
+
+
+def test_a_key_that_nobody_can_name_fails_its_step() -> None:
+    gate = {"reason": "event", "channel": "paid", "key": "${input}"}
+    for size, status in ((512, "running"), (513, "failed")):
+        world = World.of(defined(a={"gate": gate}), input=b'"%s"' % (b"k" * size))
+        world.settle()
+        assert world.state.status == status
+    assert _data(world, "flow.failed")["error"]["code"] == "VALIDATION_TEMPLATE"
 
 
 def test_a_large_output_is_an_object() -> None:

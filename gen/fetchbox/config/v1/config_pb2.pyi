@@ -1804,7 +1804,9 @@ class FlowEngine(_message.Message):
     batch: _builtins.int
     """The most runs that one engine works on at the same time. Default 64."""
     max_event_bytes: _builtins.int
-    """The largest event, as JSON; a larger result goes to the object store. Default 65536 (64 KB)."""
+    """The largest event, as JSON; a larger result goes to the object store. Default 65536 (64 KB). Ingest and workers have
+    to have the same.
+    """
     max_logs: _builtins.int
     """The most log lines of one run; further ones are counted and dropped. Default 10000."""
     max_parked: _builtins.int
