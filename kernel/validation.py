@@ -68,7 +68,8 @@ def refusal(broken: Sequence[Violation]) -> FetchboxError:
     gRPC clients take 8 KB before they drop it.
     """
     first = broken[0]
-    more = f" (and {len(broken) - 1} more)" if len(broken) > 1 else ""
+    rest = len(broken) - 1
+    more = f" (and {rest} more mistake{'s' if rest > 1 else ''})" if rest else ""
     return invalid(f"{first.field}: {first.description}{more}", _listed(broken))
 
 
