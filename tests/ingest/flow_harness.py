@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
-
-import grpc
 
 from fetchbox.config.v1.config_pb2 import Config
 from fetchbox.flow.v1 import flow_service_pb2 as pb
 from fetchbox.flow.v1.event_pb2 import Event
 from fetchbox.flow.v1.flow_pb2 import Flow
 from fetchbox.flow.v1.flow_service_pb2_grpc import FlowServiceStub
-from ingest_svc.bootstrap import build
 from kernel import keys
 from kernel.flows import order
 from kernel.flows.bus import InternalBus
@@ -26,6 +23,7 @@ from kernel.flows.types import Appended, Context
 from kernel.flows.wiring import StoreWiring
 from kernel.resources import Resources
 from tests.ingest.harness import Client, Refusal
+from tests.ingest.served import Served, credentials
 
 INPUT = b'{ "order": 7, "n": 847458834325543643000, "empty": [] }'
 
@@ -46,38 +44,14 @@ def with_flows(config: Config) -> Config:
     return config
 
 
-class FlowClient:
+class FlowClient(Served):
     """Calls the flow service as a gateway would."""
 
-    def __init__(self, stub: FlowServiceStub, resources: Resources, config: Config) -> None:
-        self.stub = stub
-        self.resources = resources
-        self.config = config
-        self.redis = resources.redis.commands
-
-    @classmethod
-    @asynccontextmanager
-    async def serving(
-        cls, config: Config, resources: Resources, reached: Callable[[str], None] = lambda _step: None
-    ) -> AsyncIterator[FlowClient]:
-        service = await build(config, resources, reached)
-        await service.start()
-        try:
-            async with cls.at(config.ingest.listen, config, resources) as made:
-                yield made
-        finally:
-            await service.stop()
-
-    @classmethod
-    @asynccontextmanager
-    async def at(cls, address: str, config: Config, resources: Resources) -> AsyncIterator[FlowClient]:
-        async with grpc.aio.insecure_channel(address) as channel:
-            yield cls(FlowServiceStub(channel), resources, config)
+    make_stub = FlowServiceStub
 
     async def start(self, flow: str = "plain", *, token: str = "", **more: Any) -> pb.StartFlowResponse:
         """Starts a run; `header` is the metadata `idempotency-key`."""
-        header = more.pop("header", None)
-        metadata = (*credentials(token), *((("idempotency-key", header),) if header is not None else ()))
+        metadata = credentials(token, more.pop("header", None))
         return await self.stub.StartFlow(pb.StartFlowRequest(flow=flow, **more), metadata=metadata, timeout=60)
 
     async def refusal(self, *args: Any, **more: Any) -> Refusal:
@@ -182,7 +156,3 @@ class Hand:
         meta = {"flowId": flow_id, "stepKey": key, "stepRunId": f"{key}-{attempt}", "attempt": attempt}
         event = draft("runner.log", {"level": "info", "msg": msg}, meta)
         return await self.manager.publish_all([event], Context(found.run))
-
-
-def credentials(token: str) -> tuple[tuple[str, str], ...]:
-    return (("authorization", f"Bearer {token}"),) if token else ()

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,16 +13,13 @@ from google.api.httpbody_pb2 import HttpBody
 from google.rpc.error_details_pb2 import BadRequest, ErrorInfo, RetryInfo
 from grpc_status import rpc_status
 
-from fetchbox.config.v1.config_pb2 import Config
 from fetchbox.ingest.v1.ingest_service_pb2 import SubmitJobRequest, SubmitJobResponse
 from fetchbox.ingest.v1.ingest_service_pb2_grpc import IngestServiceStub
 from fetchbox.jobs.jobs_pb2 import DownloadTask, JobLog, JobStatus
-from ingest_svc.bootstrap import build
-from ingest_svc.publication import Reached
 from kernel import keys
 from kernel.errors import mapping, reason_of
 from kernel.ledger import Ledger
-from kernel.resources import Resources
+from tests.ingest.served import Served
 
 GOOD: dict[str, Any] = {
     "manifest_version": "v1",
@@ -77,26 +73,10 @@ async def until(condition: Callable[[], Awaitable[bool]], seconds: float = 15) -
             await asyncio.sleep(0.02)
 
 
-class Client:
+class Client(Served):
     """Submits to an ingest service as a gateway would."""
 
-    def __init__(self, stub: IngestServiceStub, resources: Resources, config: Config) -> None:
-        self.stub = stub
-        self.resources = resources
-        self.config = config
-
-    @classmethod
-    @asynccontextmanager
-    async def serving(
-        cls, config: Config, resources: Resources, reached: Reached = lambda _step: None
-    ) -> AsyncIterator[Client]:
-        service = await build(config, resources, reached)
-        await service.start()
-        try:
-            async with grpc.aio.insecure_channel(config.ingest.listen) as channel:
-                yield cls(IngestServiceStub(channel), resources, config)
-        finally:
-            await service.stop()
+    make_stub = IngestServiceStub
 
     async def submit(
         self, document: bytes | Mapping[str, Any] = GOOD, headers: Mapping[str, str | None] | None = None

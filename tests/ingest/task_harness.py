@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator
 from typing import Any
-
-import grpc
 
 from fetchbox.config.v1.config_pb2 import Config
 from fetchbox.jobs.jobs_pb2 import JobStatus
@@ -15,14 +12,13 @@ from fetchbox.operator.v1.job_pb2 import JobEvent
 from fetchbox.task.v1 import task_service_pb2 as pb
 from fetchbox.task.v1.job_pb2 import Job
 from fetchbox.task.v1.task_service_pb2_grpc import TaskServiceStub
-from ingest_svc.bootstrap import build
 from kernel import keys, scripts
 from kernel.config import TASKS
 from kernel.ids import uuid7
 from kernel.ledger import Ledger
 from kernel.ledger.task_queue import NewTask
-from kernel.resources import Resources
 from tests.ingest.harness import Client, Refusal
+from tests.ingest.served import Served, credentials
 
 PAYLOAD = b'{ "messages": [{"role": "user", "content": "hi"}], "n": 847458834325543643 }'
 
@@ -34,38 +30,14 @@ def with_tasks(config: Config, *names: str) -> Config:
     return config
 
 
-class TaskClient:
+class TaskClient(Served):
     """Calls the task service as a gateway would."""
 
-    def __init__(self, stub: TaskServiceStub, resources: Resources, config: Config) -> None:
-        self.stub = stub
-        self.resources = resources
-        self.config = config
-        self.redis = resources.redis.commands
-
-    @classmethod
-    @asynccontextmanager
-    async def serving(
-        cls, config: Config, resources: Resources, reached: Callable[[str], None] = lambda _step: None
-    ) -> AsyncIterator[TaskClient]:
-        service = await build(config, resources, reached)
-        await service.start()
-        try:
-            async with cls.at(config.ingest.listen, config, resources) as made:
-                yield made
-        finally:
-            await service.stop()
-
-    @classmethod
-    @asynccontextmanager
-    async def at(cls, address: str, config: Config, resources: Resources) -> AsyncIterator[TaskClient]:
-        async with grpc.aio.insecure_channel(address) as channel:
-            yield cls(TaskServiceStub(channel), resources, config)
+    make_stub = TaskServiceStub
 
     async def create(self, task: str = "chat", payload: bytes = PAYLOAD, *, token: str = "", **more: Any) -> Job:
         """Creates a job; `header` is the metadata `idempotency-key`."""
-        header = more.pop("header", None)
-        metadata = (*_credentials(token), *((("idempotency-key", header),) if header is not None else ()))
+        metadata = credentials(token, more.pop("header", None))
         request = pb.CreateJobRequest(task=task, payload=payload, **more)
         return await self.stub.CreateJob(request, metadata=metadata, timeout=60)
 
@@ -74,16 +46,16 @@ class TaskClient:
         return await Client.refused(self.create(*args, **more))
 
     async def get(self, job_id: str, token: str = "") -> Job:
-        return await self.stub.GetJob(pb.GetJobRequest(job_id=job_id), metadata=_credentials(token), timeout=60)
+        return await self.stub.GetJob(pb.GetJobRequest(job_id=job_id), metadata=credentials(token), timeout=60)
 
     async def cancel(self, job_id: str, token: str = "") -> Job:
-        return await self.stub.CancelJob(pb.CancelJobRequest(job_id=job_id), metadata=_credentials(token), timeout=60)
+        return await self.stub.CancelJob(pb.CancelJobRequest(job_id=job_id), metadata=credentials(token), timeout=60)
 
     async def list(self, token: str = "", **filters: Any) -> pb.ListJobsResponse:
-        return await self.stub.ListJobs(pb.ListJobsRequest(**filters), metadata=_credentials(token), timeout=60)
+        return await self.stub.ListJobs(pb.ListJobsRequest(**filters), metadata=credentials(token), timeout=60)
 
     def watch(self, job_id: str, token: str = "") -> AsyncIterator[JobEvent]:
-        return aiter(self.stub.WatchJob(pb.WatchJobRequest(job_id=job_id), metadata=_credentials(token), timeout=60))
+        return aiter(self.stub.WatchJob(pb.WatchJobRequest(job_id=job_id), metadata=credentials(token), timeout=60))
 
     async def record(self, job_id: str) -> dict[str, str]:
         """The hash of a job, as it is."""
@@ -141,7 +113,3 @@ class TaskClient:
 def proposal(job_id: str = "") -> NewTask:
     """A job that is to be."""
     return NewTask(job_id or uuid7(), "chat", b"{}", 60)
-
-
-def _credentials(token: str) -> tuple[tuple[str, str], ...]:
-    return (("authorization", f"Bearer {token}"),) if token else ()

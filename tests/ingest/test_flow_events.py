@@ -16,8 +16,9 @@ from kernel.flows.kinds import RULES
 from kernel.flows.types import Context
 from kernel.resources import Resources
 from tests.flows.gate_rig import GateRig
-from tests.ingest.flow_harness import FlowClient, credentials
+from tests.ingest.flow_harness import FlowClient
 from tests.ingest.harness import Client
+from tests.ingest.served import credentials
 
 OPERATOR, ACME, OTHER = "operator-token", "acme-token", "other-token"
 
