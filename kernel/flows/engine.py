@@ -170,7 +170,7 @@ class FlowEngine(Loop):
             await self._steps(looks, self._clock.monotonic())
         except Exception:
             for look in looks:
-                if look.flow_id not in self._slow and not look.over:
+                if not (look.aside or look.over):
                     look.again()
             self._conclude(looks)
             raise
@@ -208,7 +208,7 @@ class FlowEngine(Loop):
     def _conclude(self, looks: Sequence[Look]) -> None:
         """The end of looks, of those that do not wait for something."""
         for look in looks:
-            if look.flow_id in self._slow:
+            if look.aside:
                 continue
             if not look.over and (look.made.loads or any(is_fetch(look, send) for send in look.made.sends)):
                 self._beside(look, self._submit)
@@ -226,6 +226,7 @@ class FlowEngine(Loop):
 
     def _beside(self, look: Look, work: Work) -> None:
         """Waits for something without holding up the others."""
+        look.aside = True
         self._slow[look.flow_id] = look
         task = asyncio.create_task(self._slowly(look, work), name=f"{self.name}-{look.flow_id}")
         self._tasks.add(task)

@@ -39,6 +39,8 @@ class Look:
     ended_jobs: list[tuple[str, JobRecord]] = field(default_factory=list)
     """By stepRunId, jobs of manifests whose results are to be read before anything can be decided."""
     over: bool = False
+    aside: bool = False
+    """It waits for something beside the others, or has, and is not concluded with those that it began with."""
     next_ms: int | None = None
     """When to look again; None: when it is signalled."""
 
@@ -61,7 +63,7 @@ class Look:
         """Begins anew with what is remembered."""
         self.lease, self.now_ms = lease, now_ms
         self.found, self.decision, self.ended_jobs = None, None, []
-        self.over, self.next_ms = False, None
+        self.over, self.aside, self.next_ms = False, False, None
 
     def end(self, next_ms: int | None) -> None:
         """Nothing more is to be done now."""
