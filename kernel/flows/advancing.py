@@ -6,9 +6,10 @@ while it is decided of, puts off that run and no other.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from fetchbox.config.v1.config_pb2 import FlowStep
 from fetchbox.errors.v1.errors_pb2 import REASON_UNAVAILABLE
 from kernel.errors import FetchboxError
 from kernel.flows.attempts import looked_at
@@ -20,6 +21,7 @@ from kernel.flows.job_reading import Attempt, JobReader
 from kernel.flows.look import Look
 from kernel.flows.manager import EventManager
 from kernel.flows.redis_journal import RedisJournal
+from kernel.flows.state import ended
 from kernel.flows.types import ConflictError, Context, RunGoneError
 
 
@@ -32,6 +34,8 @@ class Advancing:
     reader: JobReader
     settings: Settings
     chance: Chance
+    submit_name: Callable[[str, str, str], str]
+    """The Redis key of a submit, by the tenant of the run, the job type and the id of the attempt."""
 
     async def read(self, looks: Sequence[Look]) -> None:
         """Orders, what is new in the timelines, and with that the present state of each run."""
@@ -60,14 +64,14 @@ class Advancing:
 
     async def decide(self, looks: Sequence[Look]) -> None:
         """Reads the jobs of their attempts and decides."""
-        wanted = [(look, attempt) for look in looks if not look.over for attempt in _attempts(look)]
+        wanted = [(look, attempt) for look in looks if not look.over for attempt in self._attempts(look)]
         jobs: dict[str, dict[str, JobFacts]] = {look.flow_id: {} for look in looks}
         reads = []
         for look, attempt in wanted:
             known = look.memory.jobs.get(attempt.run_id)
-            if known is not None and _stands(known, look.now_ms):
+            if known is not None and _stands(known, look.now_ms) and not attempt.submit:
                 jobs[look.flow_id][attempt.run_id] = known
-            elif not attempt.job_id:
+            elif not attempt.job_id and not attempt.submit:
                 jobs[look.flow_id][attempt.run_id] = UNMADE
             else:
                 reads.append((look, attempt))
@@ -75,6 +79,8 @@ class Advancing:
         for (look, attempt), facts in zip(reads, found, strict=True):
             if isinstance(facts, JobFacts):
                 jobs[look.flow_id][attempt.run_id] = facts
+            elif ended(look.state):  # nobody wants to know the result
+                jobs[look.flow_id][attempt.run_id] = JobFacts("done", facts.job_id)
             else:
                 look.ended_jobs.append((attempt.run_id, facts))
         for look in looks:
@@ -88,6 +94,21 @@ class Advancing:
             )
         except Exception as error:  # noqa: BLE001 - it concerns this run alone, and somebody is told
             look.fault(error)
+
+    def _attempts(self, look: Look) -> Iterator[Attempt]:
+        order, is_over = look.order, ended(look.state)
+        for step in looked_at(look.state, look.now_ms):
+            spec = order.definition.steps[step.key] if step.key in order.definition.steps else FlowStep()
+            sent = look.memory.jobs.get(step.run_id)
+            job_id = step.job_id or (sent.job_id if sent is not None else "")
+            if not spec.job_type:
+                yield Attempt(look.flow_id, step.run_id, job_id or step.run_id, is_fetch=False)
+                continue
+            # Whoever submitted it may have died before it could tell which job that made. As long as the run goes on,
+            # it is submitted again, and that tells; afterwards nobody does.
+            is_sought = is_over and not job_id
+            submit = self.submit_name(order.tenant, spec.job_type, step.run_id) if is_sought else ""
+            yield Attempt(look.flow_id, step.run_id, job_id, is_fetch=True, submit=submit)
 
     async def publish(self, looks: Sequence[Look]) -> None:
         """Publishes what was decided; where somebody else was quicker, the run is looked at again."""
@@ -123,15 +144,6 @@ class Advancing:
         except Exception as error:  # noqa: BLE001 - the same
             look.fault(error, ours=not _is_outage(error))
             return None
-
-
-def _attempts(look: Look) -> Iterator[Attempt]:
-    steps = look.order.definition.steps
-    for step in looked_at(look.state, look.now_ms):
-        is_fetch = step.key in steps and bool(steps[step.key].job_type)
-        sent = look.memory.jobs.get(step.run_id)
-        job_id = step.job_id or (sent.job_id if sent is not None else "") or ("" if is_fetch else step.run_id)
-        yield Attempt(look.flow_id, step.run_id, job_id, is_fetch)
 
 
 def _stands(known: JobFacts, now_ms: int) -> bool:

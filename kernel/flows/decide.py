@@ -22,7 +22,7 @@ from kernel.flows.definition import order_of_steps
 from kernel.flows.deliveries import settled
 from kernel.flows.ending import end, ending
 from kernel.flows.gating import complete_wait, place, settle
-from kernel.flows.job_facts import JobFacts
+from kernel.flows.job_facts import ENDED, JobFacts
 from kernel.flows.knowledge import Knowledge, UnloadedError
 from kernel.flows.order import Order
 from kernel.flows.starting import first_event
@@ -145,10 +145,17 @@ def _drop_plans(made: Decision) -> None:
 
 def _leave(made: Decision, jobs: Mapping[str, JobFacts]) -> None:
     """After the end: what still runs is stopped, and what still waits is taken from where it waits."""
+    defined = made.known.order.definition.steps
     for key, step in made.course.state.steps.items():
         job = jobs.get(step.run_id)
-        if step.status != "completed" and job is not None and job.status in ("queued", "running"):
+        if step.status == "completed" or job is None:
+            pass
+        elif job.status in ("queued", "running"):
             made.stops.append(job.job_id)
+        elif job.status == "later":  # ingest is about to make it
+            made.next(made.course.now_ms + made.settings.check_ms)
+        elif job.status in ENDED and key in defined and not defined[key].job_type:
+            made.settled.append(job.job_id)
         gate = step.gate
         if gate is not None and gate.channel:
             made.unwaits.append(key)

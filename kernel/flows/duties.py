@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from functools import partial
 from secrets import token_hex
 
 from fetchbox.config.v1.config_pb2 import Config
+from kernel import keys
 from kernel.config import millis, seconds
 from kernel.flows.advancing import Advancing
 from kernel.flows.audit import Audit
@@ -33,6 +35,16 @@ def _nothing(_step: str) -> None:
     """Nobody watches the steps."""
 
 
+def _submit_name(config: Config, tenant: str, job_type: str, run_id: str) -> str:
+    """Where ingest notes the submit of an attempt.
+
+    The tenant of a run is that of its submits; where it has none, that of the worker's token is. `attributes.tenant` of
+    a manifest is not known here.
+    """
+    speaks_for = config.security.tenant_tokens.get(config.worker.ingest_token, "")
+    return keys.manifest_idempotency(tenant or speaks_for, job_type, run_id)
+
+
 def flow_duties(
     config: Config,
     resources: Resources,
@@ -52,6 +64,7 @@ def flow_duties(
         JobReader(link, resources.objects, config),
         Settings(millis(config.flow_engine.check_interval), config.flow_engine.max_event_bytes),
         Chance(uuid7, lambda: token_hex(_TOKEN_BYTES), random.random),
+        partial(_submit_name, config),
     )
     effects = Effects(
         link,

@@ -73,7 +73,7 @@ class FlowEngine(Loop):
         reached: Callable[[str], None] = _nothing,
     ) -> None:
         super().__init__("flow-engine")
-        self._patience = seconds(config.flow_engine.lease) * _LEASE_USED
+        self._reserve = seconds(config.flow_engine.lease) * (1 - _LEASE_USED)
         self._batch = config.flow_engine.batch
         self._bucket = config.object_store.bucket
         self._due = due
@@ -185,12 +185,12 @@ class FlowEngine(Loop):
         going = _going(going)
         for look in going:
             count(look.made.events, look.state.flow_name)
-        if self._clock.monotonic() - began > self._patience:
-            # Another engine may have the runs by now, and have made these jobs; a queued job must not be queued twice.
-            for look in going:
+        # Another engine may have a run by now, and have made its jobs; a queued job must not be queued twice.
+        spent = self._clock.monotonic() - began
+        for look in going:
+            if not look.is_held(spent + self._reserve):
                 look.again()
-            return
-        await self._effects.apply(going)
+        await self._effects.apply(_going(going))
         self._reached("sent")
 
     def _waits(self, look: Look) -> bool:

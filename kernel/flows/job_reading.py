@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, get_args
 
 import orjson
@@ -12,9 +12,10 @@ from fetchbox.config.v1.config_pb2 import Config
 from kernel import keys, places
 from kernel.flows import values
 from kernel.flows.job_facts import ENDED, UNMADE, JobFacts, JobStatus
-from kernel.lanes.link import Link
+from kernel.lanes.link import Link, is_error
 from kernel.ledger.record import FIELDS, JobRecord, error_of, from_hash, wait_of
 from kernel.objects import ObjectStore
+from kernel.pipe import Command
 from kernel.redis import is_other_kind
 
 _TASK: Final = (b"status", b"created_ts", b"error", b"result")
@@ -30,8 +31,13 @@ class Attempt:
     flow_id: str
     run_id: str
     job_id: str
+    """Empty: not known."""
     is_fetch: bool
     """Its job is that of a manifest."""
+    submit: str = ""
+    """The Redis key of the submit that may have made it; without one, a job without an id is not looked for."""
+    is_made: bool = True
+    """Whether ingest has done with the submit, so that a record that is not there will not come any more."""
 
 
 class JobReader:
@@ -45,12 +51,27 @@ class JobReader:
 
     async def read(self, attempts: Sequence[Attempt]) -> list[JobFacts | JobRecord]:
         """What is known of each; of a manifest's job that has stored resources the record: `concluded` reads on."""
-        if not attempts:
-            return []
-        replies = await self._link.run(
-            [("HMGET", keys.job(attempt.job_id), *(FIELDS if attempt.is_fetch else _TASK)) for attempt in attempts]
-        )
-        return [self._facts(attempt, reply) for attempt, reply in zip(attempts, replies, strict=True)]
+        named = await self._named(attempts)
+        commands: list[Command] = [
+            ("HMGET", keys.job(attempt.job_id), *(FIELDS if attempt.is_fetch else _TASK))
+            for attempt in named
+            if attempt.job_id
+        ]
+        replies = iter(await self._link.run(commands) if commands else ())
+        return [self._facts(attempt, next(replies)) if attempt.job_id else UNMADE for attempt in named]
+
+    async def _named(self, attempts: Sequence[Attempt]) -> Sequence[Attempt]:
+        """The same, those with a submit with the job that it was given."""
+        sought = [attempt for attempt in attempts if attempt.submit]
+        if not sought:
+            return attempts
+        replies = await self._link.run([("HMGET", attempt.submit, "job_id", "answer") for attempt in sought])
+        found = {}
+        for attempt, reply in zip(sought, replies, strict=True):
+            if not is_error(reply) and reply[0] is not None:
+                job_id = reply[0].decode(errors="replace")
+                found[attempt.run_id] = replace(attempt, job_id=job_id, is_made=reply[1] is not None)
+        return [found.get(attempt.run_id, attempt) for attempt in attempts]
 
     async def concluded(self, record: JobRecord) -> JobFacts:
         """The end of a manifest's job with its result: counts, keys, and the resources if they fit into an event."""
@@ -80,7 +101,7 @@ class JobReader:
     def _of_fetch(self, attempt: Attempt, values: Sequence[bytes | None]) -> JobFacts | JobRecord:
         found = {name: value for name, value in zip(FIELDS, values, strict=True) if value is not None}
         if not found:
-            return UNMADE
+            return UNMADE if attempt.is_made else JobFacts("later", attempt.job_id)
         record = from_hash({**found, b"job_id": attempt.job_id.encode()}, self._bucket)
         return record if record.status in ("done", "partial") else _fetch_facts(record, None)
 

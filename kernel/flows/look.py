@@ -65,6 +65,10 @@ class Look:
         self.found, self.decision, self.ended_jobs = None, None, []
         self.over, self.aside, self.next_ms = False, False, None
 
+    def is_held(self, seconds: float) -> bool:
+        """Whether the lease does not end within so long from when this look began."""
+        return self.now_ms + seconds * 1000 <= float(self.lease)
+
     def end(self, next_ms: int | None) -> None:
         """Nothing more is to be done now."""
         self.over, self.next_ms = True, next_ms

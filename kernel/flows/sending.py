@@ -99,9 +99,11 @@ class Sending:
         if kept is not None:
             return kept
         document = await self._with_secrets(known, template, mentioned)
-        if isinstance(document, bytes):
-            await self._objects.put(self._bucket, place, document, content_type="application/json")
-        return document
+        if isinstance(document, Problem) or await self._objects.put(
+            self._bucket, place, document, content_type="application/json", if_absent=True
+        ):
+            return document
+        return await self._objects.get(self._bucket, place) or document  # another engine's was the first one
 
     async def _with_secrets(self, known: Knowledge, template: bytes, mentioned: frozenset[str]) -> bytes | Problem:
         flow_id = known.order.run.flow_id

@@ -221,6 +221,14 @@ class EngineRig:
 
         await until(none, "no run is due")
 
+    async def resting_but(self, flow_id: str) -> None:
+        """Waits until no other run is to be looked at."""
+
+        async def only() -> bool:
+            return not set(await self.redis.zrange(keys.FLOWS_DUE, 0, -1)) - {flow_id.encode()}
+
+        await until(only, f"only {flow_id} is due")
+
     @asynccontextmanager
     async def worker(self, run: Callable[[dict[str, str]], Outcome]) -> AsyncIterator[None]:
         """Ends every job of the queue as `run` says, until the context ends."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from typing import Any
@@ -92,6 +93,37 @@ async def test_a_manifest_that_is_none_fails_the_step(box: EngineRig) -> None:
     flow_id = await box.start(given=[])
     state = await box.over(flow_id, "failed")
     assert json.loads(state.error or b"")["code"] == "VALIDATION_MANIFEST"
+
+
+@pytest.mark.parametrize("tenant", ["", "t1"])
+async def test_a_job_whose_submitter_died_is_stopped_with_its_run(
+    worker_config: Config, resources: Resources, site: SampleSite, tenant: str
+) -> None:
+    config = worker_config
+    config.worker.ingest = config.ingest.listen
+    config.worker.ingest_token = "token"
+    if not tenant:
+        config.security.tenant_tokens["token"] = "t2"
+    define(config, fetch={**FETCH, "with": {"manifest_version": "v1", "resources": "${input}"}})
+    submits, made = Submitting(config), asyncio.Queue[Any]()
+    async with Client.serving(config, resources), EngineRig.at(config, resources) as box:
+
+        async def never_told(manifest: Manifest) -> Any:
+            made.put_nowait(await submits.submit(manifest))
+            await asyncio.Event().wait()
+
+        box.ingest.submit = never_told  # type: ignore[method-assign]  # the engine dies before it has the answer
+        async with box.engine() as engine:
+            flow_id = await box.start(given=_resources(site, GOOD), tenant=tenant)
+            job_id = await made.get()
+            await engine.drain(0)
+            await engine.stop()
+        await submits.stop()
+        await box.gates.cancel_flow(flow_id)
+        async with box.engine():
+            await box.resting()
+        record = await box.record(job_id)
+    assert (record["tenant"], record["status"]) == (tenant or "t2", "canceled")
 
 
 async def test_resources_that_do_not_fit_an_event_are_left_to_the_results_document(
