@@ -85,12 +85,17 @@ class FlowService(FlowServiceServicer):
         """A page of runs; it may be short while more follow."""
         require_valid(request)
         tenant = tenant_filter(current_caller(), request.tenant)
-        filters = ("flows", request.flow_name, request.status, tenant)
+        filters = ("flows", request.flow_name, request.status, tenant, request.tag)
         before = pages.cursor(request.page_token, filters)
         if before and Place.parse(before) is None:
             raise pages.refused()
         flows, cursor = await self._reading.page(
-            pages.size(request.page_size), before, flow_name=request.flow_name, status=request.status, tenant=tenant
+            pages.size(request.page_size),
+            before,
+            flow_name=request.flow_name,
+            status=request.status,
+            tenant=tenant,
+            tag=request.tag,
         )
         return pb.ListFlowsResponse(flows=flows, next_page_token=pages.token(cursor, filters))
 

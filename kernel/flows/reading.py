@@ -49,7 +49,7 @@ class Reading:
         return flow
 
     async def page(
-        self, limit: int, before: str = "", *, flow_name: str = "", status: str = "", tenant: str = ""
+        self, limit: int, before: str = "", *, flow_name: str = "", status: str = "", tenant: str = "", tag: str = ""
     ) -> tuple[list[Flow], str]:
         """Up to `limit` runs that match, newest first, and the cursor of the next page (empty: none left)."""
         names = [flow_name] if flow_name else await self._flow_names()
@@ -58,7 +58,7 @@ class Reading:
         cursor, count = before, min(_RUNS, limit)
         for _ in range(_ROUNDS):
             entries = await index.take(count)
-            found = await self._listed([entry.run.flow_id for entry in entries], tenant)
+            found = await self._listed([entry.run.flow_id for entry in entries], tenant, tag)
             for entry in entries:
                 if len(taken) == limit:
                     return list(taken.values()), cursor
@@ -98,10 +98,10 @@ class Reading:
         names = await self._clients.commands.execute_command("SMEMBERS", keys.FLOW_NAMES)
         return [name.decode() for name in names]
 
-    async def _listed(self, flow_ids: Sequence[str], tenant: str) -> dict[str, Flow]:
-        """Those of the runs that are there and the tenant's."""
+    async def _listed(self, flow_ids: Sequence[str], tenant: str, tag: str) -> dict[str, Flow]:
+        """Those of the runs that are there, the tenant's, and have the tag."""
         heads = await read_heads(self._clients, tuple(dict.fromkeys(flow_ids)))
-        orders = [order for order in heads if order is not None and tenant in {"", order.tenant}]
+        orders = [order for order in heads if order and tenant in {"", order.tenant} and tag in {"", *order.tags}]
         reducers = [SnapshotReducer() for _ in orders]
         sinks = {_snapshot(order.run): reducer.add for order, reducer in zip(orders, reducers, strict=True)}
         await ranges.feed(self._clients, sinks)

@@ -135,6 +135,24 @@ async def test_pages_go_through_the_runs_of_all_flows_newest_first(flows: Config
             assert wrong.fields == ["page_token"]
 
 
+@pytest.mark.req("R003-1.1.16")
+async def test_runs_can_be_listed_by_a_tag(flows: Config, resources: Resources) -> None:
+    async with FlowClient.serving(flows, resources) as client:
+        for number in range(9):
+            tags = ["every", *(["third"] if number % 3 == 0 else [])]
+            await client.start(("plain", "orders")[number % 2], flow_id=f"r{number}", tags=tags)
+        await client.start(flow_id="none")
+        thirds = ["r6", "r3", "r0"]
+        for size in (1, 2, 50):
+            assert await client.all(tag="third", page_size=size) == thirds
+        assert await client.all(tag="third", flow_name="orders") == ["r3"]
+        assert len(await client.all(tag="every")) == 9
+        assert await client.all(tag="thir") == []
+        page = (await client.list(tag="third", page_size=1)).next_page_token
+        wrong = await Client.refused(client.list(tag="every", page_token=page))
+        assert wrong.fields == ["page_token"]
+
+
 async def test_runs_of_one_moment_are_listed_once_each(flows: Config, resources: Resources) -> None:
     """Entries of different indexes may have one id; it is theirs that pages are cut by."""
     names = ["a", "ab", "b", "c"]

@@ -132,6 +132,7 @@ class ListFlowsRequest(_message.Message):
     TENANT_FIELD_NUMBER: _builtins.int
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    TAG_FIELD_NUMBER: _builtins.int
     flow_name: _builtins.str
     """Only runs of this flow; empty for all."""
     status: _builtins.str
@@ -142,6 +143,8 @@ class ListFlowsRequest(_message.Message):
     """The most runs in the answer; 0 means 50, more than 500 means 500. A page may be short while more follow."""
     page_token: _builtins.str
     """`next_page_token` of the answer before; empty for the first page."""
+    tag: _builtins.str
+    """Only runs that were started with this tag; empty for all."""
     def __init__(
         self,
         *,
@@ -150,10 +153,11 @@ class ListFlowsRequest(_message.Message):
         tenant: _builtins.str = ...,
         page_size: _builtins.int = ...,
         page_token: _builtins.str = ...,
+        tag: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["flow_name", b"flow_name", "page_size", b"page_size", "page_token", b"page_token", "status", b"status", "tenant", b"tenant"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["flow_name", b"flow_name", "page_size", b"page_size", "page_token", b"page_token", "status", b"status", "tag", b"tag", "tenant", b"tenant"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
