@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 import orjson
@@ -12,8 +13,9 @@ from kernel.config import millis
 from kernel.errors import failure_name
 from kernel.flows import codec, kinds
 from kernel.flows.course import Problem, text
-from kernel.flows.decision import Decision, Step, deadline_ms
+from kernel.flows.decision import Decision, Step, deadline_ms, object_key
 from kernel.flows.deliveries import Hit, settled
+from kernel.flows.payloads import SHARED
 from kernel.flows.state import released
 from kernel.flows.types import GateState
 
@@ -92,8 +94,19 @@ def complete_wait(made: Decision, step: Step) -> None:
 
 
 def _trigger(made: Decision, step: Step, gate: GateState, hit: bytes) -> None:
-    made.course.tell_step(kinds.STEP_AWAIT_TRIGGERED, step.key, Hit.decode(hit).release(gate.token))
+    opened_by = _owned(made, step, Hit.decode(hit))
+    made.course.tell_step(kinds.STEP_AWAIT_TRIGGERED, step.key, opened_by.release(gate.token))
     _unregister(made, step, gate)
+
+
+def _owned(made: Decision, step: Step, hit: Hit) -> Hit:
+    """The same with a payload of the run's own: that of many gates is not kept as long as a run may take."""
+    if not hit.payload_key.startswith(SHARED):
+        return hit
+    name = hit.payload_key.rpartition("/")[2].removesuffix(".json")
+    key = object_key(made.course.state.flow_id, step.key, name)
+    made.stores[key] = made.known.object(hit.payload_key)
+    return replace(hit, payload_key=key)
 
 
 def _time_out(made: Decision, step: Step, gate: GateState) -> Problem | None:

@@ -47,6 +47,11 @@ class Knowledge:
         except TemplateError as error:
             return Problem(_TEMPLATE, str(error))
 
+    def object(self, key: str) -> bytes:
+        """What lies in the object store under a key. Raises `UnloadedError`."""
+        self._want([key])
+        return next(objects[key] for objects in self._objects if key in objects)
+
     def _scope(self, template: bytes, secrets: Mapping[str, str]) -> dict[str, Any]:
         """Only what the template may speak of, as results may be large."""
         order, run = self.order, self.order.run
@@ -72,7 +77,7 @@ class Knowledge:
         return self._value(gate.payload, gate.payload_key) if gate is not None else None
 
     def _value(self, stored: bytes | None, key: str) -> Any:
-        raw = next(objects[key] for objects in self._objects if key in objects) if key else stored
+        raw = self.object(key) if key else stored
         return None if raw is None else values.load(raw)
 
     def _want(self, keys: list[str]) -> None:

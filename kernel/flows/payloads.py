@@ -14,7 +14,10 @@ from kernel.objects import ObjectStore
 
 _ENVELOPE: Final = 2048
 """Bytes of an event beside the payload: names, ids, times, a token."""
-_SHARED: Final = "deliveries/"
+SHARED: Final = "deliveries/"
+"""What the keys of payloads begin with that are of no one run; a run that one opens a gate of gets its own copy."""
+_LONGEST_AWAY_MS: Final = 30 * 24 * 3600 * 1000
+"""How long engines may be away before they make that copy, at least."""
 _LENGTH_OF_DATE: Final = len("2025-10-28")
 _SPACE: Final = b" \t\n\r"
 _PAGE: Final = 1000
@@ -27,7 +30,7 @@ class Payloads:
         self._objects = objects
         self._clock = clock
         self._most = config.max_event_bytes - _ENVELOPE
-        self._kept_ms = millis(config.parked_ttl) + 2 * millis(config.retention)
+        self._kept_ms = millis(config.parked_ttl) + max(2 * millis(config.retention), _LONGEST_AWAY_MS)
 
     async def hit(self, by: By, payload: bytes | None, flow_id: str = "", step_key: str = "") -> Hit:
         """The hit of a payload, which is JSON and kept as it is, but for white space around it.
@@ -38,18 +41,19 @@ class Payloads:
         payload = payload.strip(_SPACE) if payload is not None else None
         if payload is None or len(payload) <= self._most:
             return Hit(by, payload)
-        folder = f"flows/{flow_id}/{step_key}/" if flow_id else f"{_SHARED}{self._date()}/"
+        folder = f"flows/{flow_id}/{step_key}/" if flow_id else f"{SHARED}{self._date()}/"
         key = f"{folder}{sha256(payload).hexdigest()}.json"
         await self._objects.put(self._objects.bucket, key, payload, content_type="application/json")
         return Hit(by, payload_key=key)
 
     async def tidy(self) -> int:
-        """Deletes payloads of no one run that came before `flow_engine.parked_ttl` and twice its `retention`; how many.
+        """Deletes payloads of no one run that nobody can want any more; how many.
 
+        They are kept as long as they may be parked, and twice the `retention` of runs (30 days at least) behind that.
         At most a thousand are looked at: come again.
         """
-        first_kept = f"{_SHARED}{self._date(self._kept_ms)}/"
-        found = await self._objects.list(self._objects.bucket, _SHARED, limit=_PAGE)
+        first_kept = f"{SHARED}{self._date(self._kept_ms)}/"
+        found = await self._objects.list(self._objects.bucket, SHARED, limit=_PAGE)
         stale = [stored.key for stored in found if stored.key < first_kept]
         for key in stale:
             await self._objects.delete(self._objects.bucket, key)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from itertools import count
 from typing import Final
@@ -15,7 +15,7 @@ from kernel.config import defaults
 from kernel.flows import order, secrets
 from kernel.flows.bus import InternalBus
 from kernel.flows.decide import decide
-from kernel.flows.decision import Chance, Settings
+from kernel.flows.decision import Chance, Decision, Settings
 from kernel.flows.definition import with_defaults
 from kernel.flows.deliveries import ANY, NONE, By, Correlation, Delivered, Deliveries, Hit, Opens
 from kernel.flows.gates import Gates
@@ -27,6 +27,7 @@ from kernel.flows.state import state_of
 from kernel.flows.types import ConflictError, Context, FlowState, Run, RunGoneError
 from kernel.flows.wiring import StoreWiring
 from kernel.log.offsets import START
+from kernel.objects import ObjectStore
 from kernel.redis import RedisClients
 
 DAY_MS: Final = 24 * 3600 * 1000
@@ -43,6 +44,8 @@ class GateRig:
         self.manager = manager
         self.deliveries = Deliveries(clients, config.flow_engine)
         self.gates = Gates(journal, manager, self.deliveries)
+        self.objects: ObjectStore | None = None
+        """Where payloads lie that are too large for an event, where there are such."""
         self._numbers: Iterator[int] = count(1)
         self._ahead_ms = 0
 
@@ -95,7 +98,8 @@ class GateRig:
         self._ahead_ms += 2 * DAY_MS if late else 0
         now = await self.clients.now_ms() + self._ahead_ms
         chance = Chance(lambda: f"run-{next(self._numbers)}", lambda: f"token-{next(self._numbers)}", lambda: 0.5)
-        made = decide(*seen, {}, now, Settings(1000, self.config.flow_engine.max_event_bytes), chance, {})
+        settings = Settings(1000, self.config.flow_engine.max_event_bytes)
+        made = await self._stored(lambda loaded: decide(*seen, {}, now, settings, chance, loaded))
         found, state = seen
         revision = found.revision
         if made.events:
@@ -126,6 +130,17 @@ class GateRig:
             correlation = _correlation(found.tenant, gate.reason, gate.channel, gate.key)
             await self.deliveries.forget(flow_id, key, correlation)
         return bool(made.events)
+
+    async def _stored(self, decided: Callable[[Mapping[str, bytes]], Decision]) -> Decision:
+        """What is decided once what it needs is loaded; what it refers to is stored."""
+        made = decided({})
+        if made.loads or made.stores:
+            assert self.objects is not None
+            bucket = self.objects.bucket
+            made = decided({key: await self.objects.get(bucket, key) or b"" for key in made.loads})
+            for key, value in made.stores.items():
+                await self.objects.put(bucket, key, value)
+        return made
 
     async def settle(self, flow_id: str, *, late: bool = False) -> FlowState:
         """Looks until there is nothing more to do at once."""

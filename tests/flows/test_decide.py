@@ -418,6 +418,22 @@ def test_whatever_an_error_says_the_run_can_tell_it_in_the_smallest_event(letter
     assert 650 < len(told["message"]) <= 4096
 
 
+def test_a_payload_that_came_for_many_gates_is_copied_for_the_run() -> None:
+    gate = {"reason": "event", "channel": "paid", "key": "k"}
+    world = World.of(defined(output=b'"${length(gates.a.payload)}"', a={"gate": gate}))
+    world.settle()
+    hits = {"a": b'{"by":"event","payloadKey":"deliveries/2027-01-15/abc.json"}'}
+    world.order = replace(world.order, hits=hits)
+    assert world.look().loads == ("deliveries/2027-01-15/abc.json",)
+    world.objects["deliveries/2027-01-15/abc.json"] = b"[1,2,3]"
+    world.settle()
+    assert world.objects.pop("flows/r/a/abc.json") == b"[1,2,3]"
+    assert _data(world, "step.await.triggered")["payloadKey"] == "flows/r/a/abc.json"
+    assert world.state.steps["a"].result_key == "flows/r/a/abc.json"
+    assert world.state.result == b"3"
+    assert not world.wrong()
+
+
 def test_a_key_that_nobody_can_name_fails_its_step() -> None:
     gate = {"reason": "event", "channel": "paid", "key": "${input}"}
     for size, status in ((512, "running"), (513, "failed")):

@@ -72,6 +72,7 @@ async def caller(seeing: Config, resources: Resources, rig: GateRig) -> AsyncIte
     async with Caller.serving(seeing, resources) as made:
         assert isinstance(made, Caller)
         made.rig = rig
+        rig.objects = resources.objects
         yield made
 
 

@@ -121,6 +121,7 @@ async def caller(gated: Config, resources: Resources, rig: GateRig) -> AsyncIter
     async with Caller.serving(gated, resources) as made:
         assert isinstance(made, Caller)
         made.rig = rig
+        rig.objects = resources.objects
         yield made
 
 
@@ -314,7 +315,9 @@ async def test_payloads_of_nobody_are_deleted_when_nobody_can_want_them(caller: 
     assert await payloads.tidy() == 1
     assert [found.key for found in await objects.list("fetchbox", "deliveries/")] == [stored.key]
     await caller.begin()
-    assert await objects.get("fetchbox", (await caller.step("free")).gate.payload_key) == large
+    key = (await caller.step("free")).gate.payload_key
+    assert key.startswith("flows/run/free/")
+    assert await objects.get("fetchbox", key) == large
 
 
 async def test_webhooks_are_counted_and_wrong_ones_are_not(caller: Caller, gated: Config, resources: Resources) -> None:
