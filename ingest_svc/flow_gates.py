@@ -157,12 +157,12 @@ class FlowGates:
         if caller.role in (TENANT, STRANGER) and not (is_right and is_manual):
             raise FetchboxError(
                 errors_pb2.REASON_FORBIDDEN,
-                "a gate that waits for somebody's consent is opened with its secret, any other by an operator alone",
+                "by hand a manual gate is opened by whoever has its secret, any other by an operator alone",
             )
 
 
 def _opens_nothing() -> FetchboxError:
     return FetchboxError(
         errors_pb2.REASON_FORBIDDEN,
-        "this webhook opens no gate of its channel and key: send the secret of one as X-Fetchbox-Secret",
+        "this webhook opens no gate of its tenant, channel and key: send the secret of one as X-Fetchbox-Secret",
     )

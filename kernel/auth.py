@@ -67,9 +67,8 @@ class Authenticator:
         scheme, _, token = (header.decode(errors="replace") if isinstance(header, bytes) else header).partition(" ")
         caller = self._callers.get(_digest(token.strip())) if scheme.lower() == "bearer" else None
         if caller is None:
-            raise FetchboxError(
-                errors_pb2.REASON_UNAUTHORIZED, "credentials are required: send `Authorization: Bearer <token>`"
-            )
+            wrong = "this is no token that is known" if header else "credentials are required"
+            raise FetchboxError(errors_pb2.REASON_UNAUTHORIZED, f"{wrong}: send `Authorization: Bearer <token>`")
         return caller
 
 

@@ -80,8 +80,9 @@ def _tell_secrets(answer: StartFlowResponse) -> None:
     out.note("\nWhat opens its gates. Nobody is told this again, and only hashes of it are kept:")
     for told in answer.secrets:
         out.note(f"  {told.step_key}  {told.secret}", "bold")
-    first = answer.secrets[0]
+    first, tenant = answer.secrets[0], answer.flow.tenant
+    whose = f"?tenant={tenant}" if tenant else ""
     out.note(
         f"`fetchbox flows trigger {answer.flow.flow_id} {first.step_key} --secret …` opens a manual gate; "
-        "whoever posts a webhook to /v1/hooks/CHANNEL/KEY sends its secret as the header X-Fetchbox-Secret.\n"
+        f"whoever posts a webhook to /v1/hooks/CHANNEL/KEY{whose} sends its secret as the header X-Fetchbox-Secret.\n"
     )

@@ -133,6 +133,12 @@ def test_secrets_are_told_once_and_never_on_stdout(connected: CommandLine) -> No
     connected.run("flows", "cancel", facts["run"])
 
 
+def test_whoever_sends_webhooks_is_told_whose_gates_are_meant(connected: CommandLine) -> None:
+    run = connected.run("flows", "start", "parcel", "--tenant", "acme")
+    assert "/v1/hooks/CHANNEL/KEY?tenant=acme" in run.stderr, run
+    connected.run("flows", "cancel", dict(lines(run))["run"])
+
+
 def test_with_watch_a_start_goes_on_to_the_end(connected: CommandLine) -> None:
     with running(connected, *START, '{"parcel": "p-5", "attempts": 1}', "--watch", "--json") as process:
         answer = json.loads(read_line(process))
