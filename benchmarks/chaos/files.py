@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import secrets
 import sys
-import tempfile
 import threading
 import time
 from collections import Counter
@@ -20,6 +18,7 @@ from hashlib import sha256
 from pathlib import Path
 from random import Random
 
+from benchmarks.chaos import command
 from benchmarks.chaos.cluster import Cluster
 from benchmarks.chaos.killer import Killer
 from kernel import keys
@@ -155,22 +154,10 @@ def _run(arguments: argparse.Namespace, data: Path) -> list[str]:
 
 def main() -> int:
     """0 when every promise was kept, 1 when one was broken."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.chaos.files", description=__doc__)
-    parser.add_argument("--seed", type=int, default=0, help="0 draws one")
+    parser = command.options("benchmarks.chaos.files", __doc__)
     parser.add_argument("--files", type=int, default=5_000)
     parser.add_argument("--spread", type=float, default=20.0, help="seconds over which the files are written")
-    parser.add_argument("--pause", type=float, default=12.0, help="the longest time between two kills of one process")
-    parser.add_argument("--timeout", type=float, default=480.0, help="seconds until it counts as hung")
-    parser.add_argument("--keep", type=Path, help="a directory for data and logs, kept afterwards")
-    arguments = parser.parse_args()
-    arguments.seed = arguments.seed or secrets.randbelow(10**6) + 1
-    print(f"chaos: seed {arguments.seed}, {arguments.files} files", flush=True)
-    with tempfile.TemporaryDirectory(prefix="fetchbox-chaos-") as temporary:
-        found = _run(arguments, arguments.keep or Path(temporary))
-    for line in found[:50]:
-        print(line)
-    print(f"{len(found)} broken promises" if found else "every file is stored once, as promised")
-    return 1 if found else 0
+    return command.verdict(parser, _run, "every file is stored once, as promised")
 
 
 if __name__ == "__main__":

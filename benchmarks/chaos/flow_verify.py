@@ -12,8 +12,9 @@ from fetchbox.config.v1.config_pb2 import Config
 from fetchbox.flow.v1.event_pb2 import Event
 from kernel import keys
 from kernel.flows import views
-from kernel.flows.codec import event_of, to_json
+from kernel.flows.codec import to_json
 from kernel.flows.events import data_of, meta_of
+from kernel.flows.records import Records
 from kernel.flows.reduce import reduce_runs, reduce_snapshot, reduce_steps
 from kernel.flows.state import state_of
 from kernel.log.offsets import START, parse_id
@@ -44,8 +45,8 @@ async def problems(config: Config, runs: Sequence[Flown]) -> list[str]:
 async def _read(log: RedisLog, stream: str) -> list[Event]:
     found: list[Event] = []
     after = START
-    while page := await log.read(stream, after, _PAGE):
-        found += [event_of(stream, entry.id, entry.fields) for entry in page]
+    while page := await Records(log).read(stream, after=after, limit=_PAGE):
+        found += page
         after = page[-1].id
     return found
 

@@ -1,24 +1,23 @@
-"""`python -m benchmarks.chaos.flows [--seed N] [--flows 500]`: runs of flows, while everything is killed.
+"""`python -m benchmarks.chaos.flows [--seed N] [--flows 500] [--large]`: runs of flows, while everything is killed.
 
 Each run has six steps: two parallel branches with a gate each, and a gate of time before they meet. Events, webhooks
 and hands come for the gates at random moments, some before the run is there. Workers (each has an engine), ingest and
-Redis are killed at random. Afterwards every timeline must be legal, with the right end, seen whole by whoever tailed
-it; its projections must come to the same; and no step may have begun after its completion was recorded.
+Redis are killed at random, with `--large` the object store, too. Afterwards every timeline must be legal, with the
+right end, seen whole by whoever tailed it; its projections must come to the same; and no step may have begun after its
+completion was recorded.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import secrets
 import sys
-import tempfile
 import time
 from collections import Counter
 from pathlib import Path
 from random import Random
 
-from benchmarks.chaos import flow_verify
+from benchmarks.chaos import command, flow_verify
 from benchmarks.chaos.cluster import Cluster
 from benchmarks.chaos.flow_client import FlowClient, Flown, Progress
 from benchmarks.chaos.killer import Killer
@@ -27,7 +26,7 @@ _STEP = """
 [flows.chaos.steps.{key}]
 needs = {needs}
 handler = "benchmarks.chaos.steps:Noted"
-options = {{ redis = "{redis}" }}
+options = {{ redis = "{redis}", more = {more} }}
 with = {{ n = "${{input.n}}", kind = "${{input.kind}}", at = "{key}" }}
 """
 _NEEDS = {
@@ -52,24 +51,32 @@ lease = "3s"
 check_interval = "5s"
 
 [flows.chaos]
-output = { n = "${input.n}", join = "${steps.join.result}", left = "${gates.left.payload}" }
+output = { n = "${input.n}", join = "${steps.join.result.{n: n, at: at}}", left = "${gates.left.payload}" }
 """
 
 
-def _toml(redis: str) -> str:
+_LARGE = 70_000
+"""Bytes: more than any event holds."""
+
+
+def _toml(redis: str, more: int) -> str:
     parts = [_HEAD]
     for key, needs in _NEEDS.items():
-        parts.append(_STEP.format(key=key, needs=needs, redis=redis))
+        parts.append(_STEP.format(key=key, needs=needs, redis=redis, more=more))
         if gate := _GATES.get(key):
             parts.append(f"gate = {{ {gate} }}\n")
     return "".join(parts)
 
 
 class _Flows(Cluster):
-    """A cluster whose steps know where Redis is."""
+    """A cluster whose steps know where Redis is, and how many bytes more every third result is to have."""
+
+    def __init__(self, data: Path, more: int) -> None:
+        self._more = more
+        super().__init__(data)
 
     def _toml(self, crash_limit: int) -> str:
-        return super()._toml(crash_limit) + _toml(self.valkey.addr)
+        return super()._toml(crash_limit) + _toml(self.valkey.addr, self._more)
 
 
 def _kinds(count: int, seed: int) -> list[str]:
@@ -96,8 +103,8 @@ async def _work(cluster: Cluster, arguments: argparse.Namespace, progress: Progr
 
 
 def _run(arguments: argparse.Namespace, data: Path) -> list[str]:
-    cluster, progress = _Flows(data), Progress()
-    victims = {name: victim for name, victim in cluster.victims.items() if name != "seaweedfs"}
+    cluster, progress = _Flows(data, _LARGE if arguments.large else 0), Progress()
+    victims = {name: victim for name, victim in cluster.victims.items() if arguments.large or name != "seaweedfs"}
     killer = Killer(victims, arguments.seed, arguments.pause, progress)
     try:
         cluster.start()
@@ -120,22 +127,13 @@ def _run(arguments: argparse.Namespace, data: Path) -> list[str]:
 
 def main() -> int:
     """0 when every promise was kept, 1 when one was broken."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.chaos.flows", description=__doc__)
-    parser.add_argument("--seed", type=int, default=0, help="0 draws one")
+    parser = command.options("benchmarks.chaos.flows", __doc__)
     parser.add_argument("--flows", type=int, default=500)
     parser.add_argument("--clients", type=int, default=100, help="runs that are tailed at the same time")
-    parser.add_argument("--pause", type=float, default=12.0, help="the longest time between two kills of one process")
-    parser.add_argument("--timeout", type=float, default=480.0, help="seconds until it counts as hung")
-    parser.add_argument("--keep", type=Path, help="a directory for data and logs, kept afterwards")
-    arguments = parser.parse_args()
-    arguments.seed = arguments.seed or secrets.randbelow(10**6) + 1
-    print(f"chaos: seed {arguments.seed}, {arguments.flows} flows of six steps")
-    with tempfile.TemporaryDirectory(prefix="fetchbox-chaos-") as temporary:
-        found = _run(arguments, arguments.keep or Path(temporary))
-    for line in found[:50]:
-        print(line)
-    print(f"{len(found)} broken promises" if found else f"all {arguments.flows} runs are as promised")
-    return 1 if found else 0
+    parser.add_argument(
+        "--large", action="store_true", help="with results that are objects"
+    )
+    return command.verdict(parser, _run, "all runs are as promised")
 
 
 if __name__ == "__main__":

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import secrets
 import sys
-import tempfile
 import threading
 import time
 from collections import Counter
@@ -20,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
-from benchmarks.chaos import task_verify
+from benchmarks.chaos import command, task_verify
 from benchmarks.chaos.cluster import WORKERS, Cluster
 from benchmarks.chaos.killer import Killer
 from benchmarks.chaos.task_client import Progress, TaskClient, Watched, attempts
@@ -143,27 +141,20 @@ def _tell(tasks: Sequence[Watched], starts: int) -> None:
         print(f"pills by their runs: {dict(pills)}; workers started again: {starts}")
 
 
+def _acts(arguments: argparse.Namespace, data: Path) -> list[str]:
+    found: list[str] = []
+    for number, act in enumerate(acts(arguments.tasks)):
+        print(f"{act.name}: {act.kinds}", flush=True)
+        found += _run(act, arguments, data / f"act-{number + 1}")
+    return found
+
+
 def main() -> int:
     """0 when every promise was kept, 1 when one was broken."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.chaos.tasks", description=__doc__)
-    parser.add_argument("--seed", type=int, default=0, help="0 draws one")
+    parser = command.options("benchmarks.chaos.tasks", __doc__)
     parser.add_argument("--tasks", type=int, default=10_000)
     parser.add_argument("--watchers", type=int, default=200, help="clients that watch at the same time")
-    parser.add_argument("--pause", type=float, default=12.0, help="the longest time between two kills of one process")
-    parser.add_argument("--timeout", type=float, default=480.0, help="seconds until an act counts as hung")
-    parser.add_argument("--keep", type=Path, help="a directory for data and logs, kept afterwards")
-    arguments = parser.parse_args()
-    arguments.seed = arguments.seed or secrets.randbelow(10**6) + 1
-    found: list[str] = []
-    with tempfile.TemporaryDirectory(prefix="fetchbox-chaos-") as temporary:
-        data = arguments.keep or Path(temporary)
-        for number, act in enumerate(acts(arguments.tasks)):
-            print(f"chaos: seed {arguments.seed}, {act.name}: {act.kinds}", flush=True)
-            found += _run(act, arguments, data / f"act-{number + 1}")
-    for line in found[:50]:
-        print(line)
-    print(f"{len(found)} broken promises" if found else "every task ended once, as promised")
-    return 1 if found else 0
+    return command.verdict(parser, _acts, "every task ended once, as promised")
 
 
 if __name__ == "__main__":
