@@ -6,13 +6,17 @@ from typing import Any
 
 import pytest
 import yaml
+from google.api.httpbody_pb2 import HttpBody
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fetchbox.config.v1.config_pb2 import Config, Flow
+from fetchbox.ingest.v1.ingest_service_pb2 import SubmitJobRequest
+from ingest_svc.reading import read
 from kernel import config as configuration
 from kernel.config import ConfigError
 from kernel.flows.definition import order_of_steps, queue_of, steps_before, with_defaults
+from kernel.flows.templates import render
 
 TOML = """
 [tasks.embed]
@@ -114,7 +118,11 @@ def test_the_example_of_the_documentation_loads(tmp_path: Path) -> None:
     text = (Path(__file__).parents[2] / "docs/flows.md").read_text()
     example = text.partition("```toml\n")[2].partition("```")[0]
     loaded = _load(tmp_path, example + '[tasks.embed]\nendpoint = "http://127.0.0.1:1/v1"\n', "f.toml")
-    assert order_of_steps(loaded.flows["harvest"]) == ["fetch", "ask", "embed", "night"]
+    flow = loaded.flows["harvest"]
+    assert order_of_steps(flow) == ["fetch", "ask", "embed", "night"]
+    manifest = render(getattr(flow.steps["fetch"], "with"), {"input": {"order": 7, "url": "https://example.com/"}})
+    document = HttpBody(content_type="application/json", data=manifest)
+    assert [resource.id for resource in read(SubmitJobRequest(document=document), "identity", loaded.ingest).resources]
 
 
 def test_the_environment_may_give_flows() -> None:
