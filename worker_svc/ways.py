@@ -60,14 +60,14 @@ class Ways:
         if task.task == STEP:
             return self._of_step(claim, task)
         way = self._tasks.get(task.task)
-        return Given(way) if way is not None else Failure(_UNKNOWN, f"the task {task.task!r} is not configured here")
+        if way is not None:
+            return Given(way)
+        text = f"the task {task.task!r} is not configured here"
+        # Of another task there is a dead letter, which is replayed when its worker is there; a run would have failed.
+        return _elsewhere(claim, text) if task.flow else Failure(_UNKNOWN, text)
 
     def _of_step(self, claim: Claim, task: QueuedTask) -> Given | Failure:
-        """A handler is looked up in the configuration of this worker alone, never by what a payload says.
-
-        Workers are not all renewed at once, so one that does not have the step leaves it for another. That costs no
-        attempt; if nobody has it, it fails in the end.
-        """
+        """A handler is looked up in the configuration of this worker alone, never by what a payload says."""
         payload = StepPayload.read(task.payload)
         if payload is None:
             return Failure(_PAYLOAD, "the payload is not that of a step: flow, step, handler, input")
@@ -75,9 +75,17 @@ class Ways:
         if step is not None:
             return Given(self._of_steps[step.circuit], payload)
         text = f"the step {payload.step} of the flow {payload.flow} has no handler {payload.handler!r} here"
-        if claim.token & _DELIVERIES < _OFFERS:
-            return Failure(_UNKNOWN, text, retry_after=_ELSEWHERE, counts=False)
-        return Failure(_UNKNOWN, f"{text}, and no other worker has taken it")
+        return _elsewhere(claim, text)
+
+
+def _elsewhere(claim: Claim, text: str) -> Failure:
+    """Workers are not all renewed at once, so one that does not have what an attempt at a step needs leaves it.
+
+    That costs no attempt; if nobody has it, it fails in the end.
+    """
+    if claim.token & _DELIVERIES < _OFFERS:
+        return Failure(_UNKNOWN, text, retry_after=_ELSEWHERE, counts=False)
+    return Failure(_UNKNOWN, f"{text}, and no other worker has taken it")
 
 
 def _way(label: str, handler: TaskHandler, circuit: str) -> Way:

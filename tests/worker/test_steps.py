@@ -161,6 +161,14 @@ def test_what_nobody_has_fails_in_the_end(worker_config: Config, payload: bytes)
     assert not isinstance(_way(worker_config, _claim(_payload(), 120)), Failure)
 
 
+def test_a_task_that_is_not_configured_is_left_for_another_where_a_run_waits_for_it(worker_config: Config) -> None:
+    for flow, deliveries, counts in (("run-1 ask 1", 1, False), ("run-1 ask 1", 120, True), ("", 1, True)):
+        claim = Claim(0, "1-1", b"{}", QueuedTask(job_id="j", task="rag", payload=b"{}", flow=flow), deliveries, 0, 0)
+        found = _way(worker_config, claim)
+        assert isinstance(found, Failure)
+        assert (found.code, found.counts) == ("HANDLER_UNKNOWN", counts)
+
+
 @pytest.mark.parametrize(
     "payload",
     [b"", b"[]", b"{", b'{"flow": "order", "step": "resize"}', b'{"flow": 1, "step": "resize", "handler": "x"}'],
