@@ -12,10 +12,11 @@ import pytest
 from cli.sample_site import SampleSite
 from fetchbox.config.v1.config_pb2 import Config
 from kernel.config import defaults
+from kernel.flows.course import Problem
 from kernel.flows.sending import Manifest, Postponed
 from kernel.ledger import Ledger
 from kernel.resources import Resources
-from tests.flows.engine_rig import EngineRig, define
+from tests.flows.engine_rig import EngineRig, define, until
 from tests.ingest.harness import Client
 from tests.worker.conftest import Start
 from tests.worker.step_rig import path
@@ -148,6 +149,27 @@ async def test_ingest_that_is_away_is_no_fault_of_the_manifest() -> None:
     submits = Submitting(config)
     try:
         told = await submits.submit(Manifest("default", "", b"{}", "key"))
+        again = await submits.submit(Manifest("default", "", b"{}", "another"))
     finally:
         await submits.stop()
     assert isinstance(told, Postponed)
+    assert isinstance(again, Postponed)
+    assert "not asked yet again" in again.message
+    assert 0 < (again.seconds or 0) <= (told.seconds or 0)
+
+
+async def test_one_submit_finds_out_that_ingest_is_back(resources: Resources, config: Config) -> None:
+    config.worker.ingest = config.ingest.listen
+    config.worker.backoff.max.FromMilliseconds(50)
+    submits, manifest = Submitting(config), Manifest("default", "", b"{}", "key")
+    try:
+        assert isinstance(await submits.submit(manifest), Postponed)
+        async with Client.serving(config, resources):
+
+            async def told() -> bool:
+                return isinstance(await submits.submit(manifest), Problem)
+
+            await until(told, "ingest is asked, and says what is wrong")
+            assert isinstance(await submits.submit(manifest), Problem), "nobody waits any more"
+    finally:
+        await submits.stop()
