@@ -14,11 +14,15 @@ RUNS = "chaos:runs"
 
 
 class Noted(TaskHandler):
-    """Runs `{"n": …, "kind": …, "at": …}`; its options name the Redis server as `redis`."""
+    """Runs `{"n": …, "kind": …, "at": …}`; its options name the Redis server as `redis`.
+
+    Every third result is so many bytes longer as the option `more` says.
+    """
 
     def __init__(self, settings: TaskSettings) -> None:
         super().__init__(settings)
         host, _, port = str(settings.options["redis"]).rpartition(":")
+        self._more = "x" * int(settings.options["more"])
         self._redis = Redis(host=host, port=int(port))
 
     async def close(self) -> None:
@@ -35,4 +39,5 @@ class Noted(TaskHandler):
             raise TaskError("HANDLER_HTTP_400", "this one never works")
         if kind == "flaky" and place in ("left", "join") and run.step_attempt == 1:
             raise TaskError("HANDLER_HTTP_503", "not the first time")
-        return {"n": payload["n"], "at": place}
+        told = {"n": payload["n"], "at": place}
+        return told | {"more": self._more} if self._more and payload["n"] % 3 == 0 else told
