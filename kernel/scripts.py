@@ -20,11 +20,15 @@ class Script:
     args: tuple[str, ...]
     each: tuple[str, ...] = ()
     """Arguments that follow once for each item."""
+    is_permitted: bool = False
+    """Its work was accepted before, and so it is permitted when memory is short, whatever the file says."""
     source: str = field(init=False, repr=False)
     sha: str = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         source = (_FOLDER / f"{self.name}.lua").read_text(encoding="utf-8")
+        if self.is_permitted:
+            source = source.replace("#!lua\n", "#!lua flags=allow-oom\n", 1)
         object.__setattr__(self, "source", source)
         object.__setattr__(self, "sha", hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest())
 
@@ -49,6 +53,8 @@ TASK_ACCEPT = Script("task_accept", ("job", "events"), ("step", "admitted_ms"), 
 TASK_PUBLISH = Script(
     "task_publish", ("stream", "outbox", "open"), (), ("task", "job_id", "payload", "traceparent", "flow")
 )
+STEP_ADMIT = Script("task_admit", TASK_ADMIT.keys, TASK_ADMIT.args, TASK_ADMIT.each, is_permitted=True)
+"""Jobs of runs that were accepted."""
 TASK_TIDY = Script("task_tidy", ("lane",), ("group", "after", "max"), ("name",))
 TASK_RETURN = Script("task_return", ("lane",), ("group",), ("entry",))
 

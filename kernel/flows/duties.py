@@ -55,7 +55,7 @@ def flow_duties(
 ) -> list[Duty]:
     """An engine with what it needs. The process stores in `journal` what `manager` publishes."""
     redis, clock = resources.redis, resources.clock
-    queue, bell = TaskQueue(redis, config, reached=reached), Bell(redis)
+    queue, bell = TaskQueue(redis, config, reached=reached, of_steps=True), Bell(redis)
     due = Due(redis, config)
     link = due.link
     advancing = Advancing(

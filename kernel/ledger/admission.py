@@ -29,7 +29,14 @@ QUEUE_KEYS = [keys.QUEUE, keys.outbox(keys.QUEUE), keys.open_tasks()]
 _MOST = 512
 _MOST_BYTES = 4 << 20
 """Jobs, and bytes of their payloads, in one generation, so that no script holds Redis for long."""
-_SCRIPTS = (scripts.TASK_ADMIT, scripts.TASK_ACCEPT, scripts.TASK_PUBLISH, scripts.INDEX, scripts.SUBMIT_FINISH)
+_SCRIPTS = (
+    scripts.TASK_ADMIT,
+    scripts.STEP_ADMIT,
+    scripts.TASK_ACCEPT,
+    scripts.TASK_PUBLISH,
+    scripts.INDEX,
+    scripts.SUBMIT_FINISH,
+)
 _log = get_logger(__name__)
 
 
@@ -92,8 +99,12 @@ class _Item:
 class Admission:
     """Creates task jobs, a pipeline after the other."""
 
-    def __init__(self, clients: RedisClients, config: config_pb2.Config, reached: Callable[[str], None]) -> None:
+    def __init__(
+        self, clients: RedisClients, config: config_pb2.Config, reached: Callable[[str], None], *, of_steps: bool
+    ) -> None:
+        """`of_steps`: the jobs are those of runs, which were accepted: they are made when memory is short, too."""
         self._config = config
+        self._admit = scripts.STEP_ADMIT if of_steps else scripts.TASK_ADMIT
         self._tries = config.redis.max_retries
         self._link = Link(clients, "fetchbox-tasks", _SCRIPTS, seconds(config.redis.read_timeout))
         self._reached = reached
@@ -195,7 +206,7 @@ class Admission:
         args: list[Any] = [self._config.tasks.max_backlog]
         for item in items:
             args += (item.new.task, item.new.job_id, -1 if item.dropped else self._limit(item.new.task))
-        return [command(scripts.TASK_ADMIT, QUEUE_KEYS, args)]
+        return [command(self._admit, QUEUE_KEYS, args)]
 
     def _limit(self, name: str) -> int:
         settings = task(self._config, name)

@@ -41,7 +41,7 @@ class TaskQueue:
     """Makes task jobs.
 
     A full backlog is looked through for `leftovers`, where it has some, before it refuses; `reached` is called with the
-    name of each step of a creation that is done.
+    name of each step of a creation that is done. Jobs `of_steps`, of runs that were accepted, need no free memory.
     """
 
     name = "task-queue"
@@ -52,9 +52,11 @@ class TaskQueue:
         config: config_pb2.Config,
         leftovers: Leftovers | None = None,
         reached: Callable[[str], None] = _nothing,
+        *,
+        of_steps: bool = False,
     ) -> None:
         self._clients = clients
-        self._admission = Admission(clients, config, reached)
+        self._admission = Admission(clients, config, reached, of_steps=of_steps)
         self._leftovers = leftovers
 
     async def start(self) -> None:
