@@ -47,16 +47,18 @@ def check(context: typer.Context, file: File = None) -> None:
         StepHandlers(config)
         channel_secrets(config, secrets)
     except ConfigError as error:
-        raise config_problem(error, str(path) if path is not None else "the environment") from error
+        raise config_problem(error, path) from error
     tasks = sorted({*handlers, *handlers.remote})
+    named = {"job_types": sorted(config.job_types), "tasks": tasks, "flows": sorted(config.flows)}
     if path is not None and not path.exists():
         out.note(f"there is no {path}: the defaults hold", "yellow")
     for name, right in _misnamed(os.environ):
         out.note(f"{name} overrides nothing: the variable is {right}", "yellow")
     if out.json:
-        out.document({"valid": True, "job_types": sorted(config.job_types), "tasks": tasks})
+        out.document({"valid": True, **named})
     else:
-        out.line(f"valid; job types: {', '.join(sorted(config.job_types))}; tasks: {', '.join(tasks) or 'none'}")
+        told = (f"{what.replace('_', ' ')}: {', '.join(names) or 'none'}" for what, names in named.items())
+        out.line(f"valid; {'; '.join(told)}")
 
 
 def _misnamed(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:

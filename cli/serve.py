@@ -85,7 +85,7 @@ def chosen(asked: Sequence[Role], config: "Config") -> list[Role]:
         from kernel.config import ConfigError  # noqa: PLC0415  # it is loaded by now
 
         missing = ConfigError("producer.scan_dir", "is required by the role producer")
-        raise config_problem(missing, "of this process")
+        raise config_problem(missing, None, "of this process")
     if Role.WORKER in wanted:
         wanted.discard(Role.REAPER)
     return [role for role in BOOTSTRAPS if role in wanted]
@@ -102,7 +102,7 @@ def run(config: "Config", roles: Sequence[Role], ready_file: Path | None = None)
     try:
         uvloop.run(_serve(config, roles, names, ready_file))
     except ConfigError as error:  # a handler that cannot be used is found when its service is built
-        raise config_problem(error, "of this process") from error
+        raise config_problem(error, None, "of this process") from error
     except FetchboxError as error:
         problem = from_kernel(error, _HINT)
         problem.message = f"{names} cannot be started: {problem.message}"

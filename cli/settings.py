@@ -77,17 +77,17 @@ def load_config(path: Path | None, environ: Mapping[str, str] | None = None) -> 
     try:
         return kernel_config.load(path, os.environ if environ is None else environ)
     except kernel_config.ConfigError as error:
-        raise config_problem(error, str(path) if path is not None else "the environment") from error
+        raise config_problem(error, path) from error
 
 
-def config_problem(error: "ConfigError", where: str) -> CommandError:
-    """A configuration that cannot be used, with every broken key."""
+def config_problem(error: "ConfigError", path: Path | None, where: str = "the environment") -> CommandError:
+    """A configuration that cannot be used, with every broken key; `where` it is from, if not from a file."""
     wrong = f"{error.key}: {error.rule}" if not error.more else f"{1 + len(error.more)} keys are wrong"
     return CommandError(
-        f"the configuration ({where}) cannot be used: {wrong}",
+        f"the configuration ({path or where}) cannot be used: {wrong}",
         USAGE,
         "CONFIG",
-        "Correct these keys; `fetchbox config check` tells when all is well.",
+        f"Correct these keys; `fetchbox config check {path or '[FILE]'}` tells when all is well.",
         ((error.key, error.rule), *error.more),
     )
 

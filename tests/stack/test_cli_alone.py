@@ -217,7 +217,9 @@ def test_every_unknown_key_is_named(cli: CommandLine) -> None:
 
 def test_what_is_wrong_is_said_once(cli: CommandLine) -> None:
     (cli.directory / "bad.toml").write_text("[worker]\ncounts = 3\n")
-    assert cli.run("config", "check", "bad.toml").stderr.count("worker.counts") == 1
+    said = cli.run("config", "check", "bad.toml").stderr
+    assert said.count("worker.counts") == 1
+    assert "`fetchbox config check bad.toml`" in said
 
 
 def test_a_handler_that_is_not_there_is_named(cli: CommandLine) -> None:
@@ -228,8 +230,8 @@ def test_a_handler_that_is_not_there_is_named(cli: CommandLine) -> None:
     assert "PYTHONPATH" in run.stderr
 
 
-def test_a_check_names_the_tasks(cli: CommandLine) -> None:
-    assert cli.run("config", "check").stdout == "valid; job types: default; tasks: none\n"
+def test_a_check_names_tasks_and_flows(cli: CommandLine) -> None:
+    assert cli.run("config", "check").stdout == "valid; job types: default; tasks: none; flows: none\n"
     (cli.directory / "own.toml").write_text(
         '[tasks.chat]\nendpoint = "http://h/v1"\n[tasks.tool]\nhandler = "remote"\n[tasks.code]\nhandler = "no:One"\n'
     )
@@ -239,6 +241,8 @@ def test_a_check_names_the_tasks(cli: CommandLine) -> None:
     good = {"FETCHBOX_TASKS_CODE_HANDLER": "remote"}
     told = json.loads(cli.run("config", "check", "own.toml", "--json", environ=good).stdout)
     assert told["tasks"] == ["chat", "code", "tool"]
+    (cli.directory / "flow.toml").write_text('[flows.ask.steps.somebody]\ngate = { reason = "manual" }\n')
+    assert cli.run("config", "check", "flow.toml").stdout == "valid; job types: default; tasks: none; flows: ask\n"
 
 
 def test_a_secret_that_a_task_needs_is_named(cli: CommandLine) -> None:
