@@ -26,16 +26,18 @@ from fetchbox.worker.v1.worker_service_pb2_grpc import WorkerServiceStub
 from kernel import keys
 from kernel.config import TASKS
 from kernel.errors import FetchboxError
+from kernel.flows.kinds import FLOW_ENDS
 from kernel.ledger import Ledger
 from kernel.lists.names import ListNames
 from kernel.redis import RedisClients
 from kernel.tasks import ended
+from tests.outages.flights import Flights
 from tests.outages.platform import HEALED, Platform, soon
 from tests.outages.rig import UnrulyRedis
 
 RESOURCES = 3
-FETCH, FILE = "", "file"
-KINDS = (FETCH, "chat", "tool", FILE)
+FETCH, FILE, FLOW = "", "file", "flow"
+KINDS = (FETCH, "chat", "tool", FILE, FLOW)
 _CALL_SECONDS = 20.0
 _PAUSE = 0.05
 _PACE = 0.2
@@ -46,7 +48,7 @@ _TOKENS = 3
 
 @dataclass
 class Accepted:
-    """A job that we have an answer for, and what a client saw of it."""
+    """A job or a run that we have an answer for, and what a client saw of it."""
 
     job_id: str
     number: int
@@ -59,7 +61,7 @@ class Accepted:
 
 
 class Load:
-    """Submits manifests, creates tasks, writes files, works for others, and watches all of it, until it is to stop."""
+    """Submits manifests, creates tasks, writes files, starts flows, works for others, and watches all of it."""
 
     def __init__(self, platform: Platform, redis: UnrulyRedis) -> None:
         self.accepted: list[Accepted] = []
@@ -70,6 +72,7 @@ class Load:
         self._tasks = TaskServiceStub(channels["ingest"])
         self._worker = WorkerServiceStub(channels["worker"])
         self._operator = OperatorServiceStub(channels["operator"])
+        self._flights = Flights(channels["ingest"])
         self.refused: Counter[str] = Counter()
         """What a worker elsewhere was told of claims that were not its own any more."""
         self._numbers = itertools.count()
@@ -86,6 +89,7 @@ class Load:
             self._begin(self._creates("chat")),
             self._begin(self._creates("tool")),
             self._begin(self._writes_files()),
+            self._begin(self._starts_flows()),
         ]
         self._others = [self._begin(self._works_elsewhere()), self._begin(self._looks_at_files())]
 
@@ -105,8 +109,9 @@ class Load:
         await soon(met, lambda: f"accepted {self._kinds(first)}, ended {self._kinds(first, over=True)}")
 
     async def drains(self) -> None:
-        """Waits until all that has been answered so far has ended."""
-        due = [job for job in self.accepted if job.task != FILE]
+        """Waits until all that has been answered so far, and needs nothing new, has ended."""
+        # What a run submits is new work to ingest, as anybody's is.
+        due = [job for job in self.accepted if job.task not in (FILE, FLOW)]
         await soon(lambda: self._all_over(due), lambda: f"never ended: {[job for job in due if not job.over][:5]}")
 
     def forget(self) -> None:
@@ -132,7 +137,9 @@ class Load:
         try:
             ledger = Ledger(clients, config)
             for job in due:
-                if job.task != FILE:
+                if job.task == FLOW:
+                    await self._flights.look(clients, self._platform.config, job.job_id, job.seen)
+                elif job.task != FILE:
                     await self._ended_once(ledger, job)
             await self._stored_once(clients, [job.job_id for job in due if job.task == FILE])
             if self._era == 0:  # work that a flush has cut off from its job may end as a dead letter
@@ -192,6 +199,14 @@ class Load:
             self._accept(Accepted(answer.job_id, number, task, era), self._watches)
             await asyncio.sleep(_PACE)
 
+    async def _starts_flows(self) -> None:
+        while not self._stopping:
+            number, era = next(self._numbers), self._era
+            await _persist(lambda number=number: self._flights.event(number))
+            flow_id = await _persist(lambda number=number: self._flights.start(number))
+            self._accept(Accepted(flow_id, number, FLOW, era), self._tails)
+            await asyncio.sleep(_PACE)
+
     def _accept(self, job: Accepted, watch: Callable[[Accepted], Coroutine[Any, Any, None]]) -> None:
         self.accepted.append(job)
         self._watchers[job.job_id] = self._begin(watch(job))
@@ -205,6 +220,15 @@ class Load:
                     if event.id:
                         job.seen.append(event.id)
                     job.over = job.over or event.type in {"done", "error", "canceled"}
+            await asyncio.sleep(_PAUSE)
+
+    async def _tails(self, job: Accepted) -> None:
+        """Tails the timeline of a run, from the last event that came, until its end."""
+        while not job.over:
+            with contextlib.suppress(grpc.aio.AioRpcError):
+                async for event in self._flights.tail(job.job_id, job.seen[-1] if job.seen else ""):
+                    job.seen.append(event.id)
+                    job.over = job.over or event.kind in FLOW_ENDS
             await asyncio.sleep(_PAUSE)
 
     async def _follows(self, job: Accepted) -> None:
@@ -313,6 +337,8 @@ async def _is_clean(clients: RedisClients, config: Config, letters: int) -> bool
         if await redis.exists(keys.delayed(lane), keys.outbox(lane), keys.finals(lane), keys.redo(lane)):
             return False
     dead = [await redis.xlen(keys.stream(keys.DLQ, p)) for p in range(streams.dlq.partitions)]
+    if await redis.exists(keys.FLOWS_DUE, keys.FLOWS_HELD):
+        return False
     counts = await redis.hgetall(keys.open_tasks())
     left = [int(count) for task, count in counts.items() if task.decode() in TASKS]
     return await redis.xlen(keys.QUEUE) == 0 and sum(dead) == letters and not any(left)

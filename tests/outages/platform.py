@@ -18,6 +18,7 @@ from kernel.resources import Resources
 from kernel.service import Loop, Periodic, Service
 from operator_svc import bootstrap as operator
 from producer_svc import bootstrap as producer
+from tests.outages.flights import FLIGHT, flight
 from tests.outages.rig import UnrulyRedis
 from worker_svc import bootstrap as worker
 from worker_svc import reaper_bootstrap as reaper
@@ -36,6 +37,7 @@ def paced(config: Config, files: Path) -> Config:
         "observability": {"queue_sample_interval": 300},
         "reaper": {"interval": 300},
         "producer": {"scan_interval": 1000, "settle": 100},
+        "flow_engine": {"lease": 2000, "check_interval": 1000, "tidy_interval": 300},
     }
     for section, values in paces.items():
         for name, ms in values.items():
@@ -47,6 +49,8 @@ def paced(config: Config, files: Path) -> Config:
     config.tasks.chat.handler = "tests.worker.task_handlers:Scripted"
     config.tasks.tool.handler = "remote"
     config.tasks.max_backlog = 10_000
+    config.flows[FLIGHT].CopyFrom(flight())
+    config.worker.ingest = config.ingest.listen
     config.producer.scan_dir = str(files)
     config.producer.rate_limit_per_sec = 0
     return config
