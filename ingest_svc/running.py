@@ -19,7 +19,7 @@ class Running:
         """The outcome of the work, which goes on where its caller is cancelled."""
         task = asyncio.create_task(work)
         self._running.add(task)
-        task.add_done_callback(self._running.discard)
+        task.add_done_callback(self._ended)
         return await asyncio.shield(task)
 
     async def start(self) -> None:
@@ -35,3 +35,9 @@ class Running:
         for task in tuple(self._running):
             task.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        """Whoever waits hears what it came to; that nobody does any more is no fault to be told of."""
+        self._running.discard(task)
+        if not task.cancelled():
+            task.exception()
