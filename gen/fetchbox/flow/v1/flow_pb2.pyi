@@ -185,8 +185,8 @@ class Step(_message.Message):
     step_key: _builtins.str
     """The step's key in the flow."""
     status: _builtins.str
-    """`pending`, `waiting`, `scheduled`, `running`, `retrying`, `completed`, `failed`, or `cancelled`: the end of
-    its run stopped it.
+    """`pending`, `waiting`, `scheduled`, `running`, `retrying`, `completed`, `failed`, or `cancelled`: it had not
+    begun when its run ended.
     """
     started_at: _builtins.str
     """When its last attempt began, ISO 8601."""
