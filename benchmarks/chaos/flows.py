@@ -130,9 +130,7 @@ def main() -> int:
     parser = command.options("benchmarks.chaos.flows", __doc__)
     parser.add_argument("--flows", type=int, default=500)
     parser.add_argument("--clients", type=int, default=100, help="runs that are tailed at the same time")
-    parser.add_argument(
-        "--large", action="store_true", help="with results that are objects"
-    )
+    parser.add_argument("--large", action="store_true", help="with results that are objects")
     return command.verdict(parser, _run, "all runs are as promised")
 
 
