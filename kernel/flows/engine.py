@@ -47,6 +47,8 @@ _PAUSES: Final = (0.1, 0.5, 1.0, 2.0)
 """Seconds after failed turns, one after the other; the last one stays."""
 
 _FORGOTTEN_MS: Final = 24 * 3600 * 1000
+_SUBMITS: Final = 16
+"""Times `flow_engine.batch`: so many runs may wait beside the others at most, where they only wait for ingest."""
 _LEASE_USED: Final = 0.7
 """The part of a lease behind which no job is made any more: that it has ended may be learned of late."""
 
@@ -87,6 +89,8 @@ class FlowEngine(Loop):
         self._rests: list[Rest] = []
         self._ready: list[Look] = []
         self._slow: dict[str, Look] = {}
+        self._submits: set[str] = set()
+        """Those of the slow ones that wait for ingest."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._closing = False
         self._random = rng
@@ -133,7 +137,7 @@ class FlowEngine(Loop):
     async def _turn(self) -> float:
         """Claims and advances what is due; seconds until the next turn, if nothing rings before."""
         rests, self._rests = self._rests, []
-        room = max(0, self._batch - len(self._slow))
+        room = self._room()
         claimed = await self._due.turn(rests, room)
         if rests:
             self._reached("rested")
@@ -149,6 +153,14 @@ class FlowEngine(Loop):
         if claimed.next_ms is None or room == 0:
             return _LONGEST_WAIT
         return min(_LONGEST_WAIT, max(0.001, (claimed.next_ms - claimed.now_ms) / 1000))
+
+    def _room(self) -> int:
+        """How many more runs it takes. What waits for the object store holds memory, a submit next to nothing.
+
+        So runs that have nothing to do with ingest go on while that hangs.
+        """
+        beside = len(self._slow)
+        return max(0, min(self._batch - beside + len(self._submits), self._batch * _SUBMITS - beside))
 
     def _looks(self, claimed: Claimed) -> list[Look]:
         """What is to be looked at in this turn: what was claimed, and what has waited for something else."""
@@ -212,6 +224,8 @@ class FlowEngine(Loop):
                 continue
             if not look.over and (look.made.loads or any(is_fetch(look, send) for send in look.made.sends)):
                 self._beside(look, self._submit)
+                if not look.made.loads:
+                    self._submits.add(look.flow_id)
                 continue
             if not look.over:
                 look.memory.faults = 0
@@ -239,6 +253,7 @@ class FlowEngine(Loop):
             look.fault(error, ours=not isinstance(error, FetchboxError))
         finally:
             del self._slow[look.flow_id]
+            self._submits.discard(look.flow_id)
             if look.over:
                 self._rests.append(look.rest())
             else:

@@ -1,4 +1,4 @@
-"""A run that waits for the object store is concluded once, however long the others of its turn take."""
+"""Runs that wait for the object store or for ingest: they are concluded once, and hold up no others."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fetchbox.config.v1.config_pb2 import Config
 from kernel import keys
 from kernel.resources import Resources
 from kernel.telemetry import metrics
-from tests.flows.engine_rig import EngineRig, define, done, quick
+from tests.flows.engine_rig import EngineRig, define, done, quick, until
 
 TASK: dict[str, Any] = {"task": "chat"}
 
@@ -57,3 +57,24 @@ async def test_a_read_that_ends_before_the_turn_does_is_no_second_look(box: Engi
         await box.over("quick")
         await box.resting()
     assert (faults._value.get(), failures._value.get()) == before
+
+
+async def test_runs_that_wait_for_ingest_hold_up_no_others(box: EngineRig) -> None:
+    box.config.flow_engine.batch = 2
+    box.ingest.waits.clear()
+    define(box.config, a={"job_type": "default"})
+    held = [await box.start() for _ in range(6)]
+    async with box.engine():
+        await until(lambda: _asked(box, 6), "all submits wait")
+        define(box.config, a=TASK)
+        await box.start("free")
+        (entry,) = await box.job()
+        await box.end(entry["job_id"], done())
+        await box.over("free")
+        box.ingest.waits.set()
+        for flow_id in held:
+            await box.has(flow_id, "step.attempt.started a")
+
+
+async def _asked(box: EngineRig, count: int) -> bool:
+    return len({manifest.idempotency_key for manifest in box.ingest.asked}) == count
