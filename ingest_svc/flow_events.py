@@ -6,6 +6,7 @@ from fetchbox.flow.v1 import flow_service_pb2 as pb
 from fetchbox.flow.v1.event_pb2 import Event
 from ingest_svc import flow_access
 from ingest_svc.task_views import tenant_filter
+from ingest_svc.webhook import require_json
 from kernel.auth import current_caller
 from kernel.errors import FetchboxError, Violation
 from kernel.flows import kinds
@@ -51,6 +52,9 @@ class FlowEvents:
                 f"{event.kind} is FetchBox's to write; let kinds of your own not begin with flow., step. or runner.",
             )
         check(event, self._max_bytes)
+        for name, text in (("event.meta", event.meta), ("event.data", event.data)):
+            if text:  # a key that is there twice says one thing to one reader, and another to the next
+                require_json(text, name)
         await self._rate.take(tenant)
         run = await self._run_of(event)
         return await (

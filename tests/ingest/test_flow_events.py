@@ -173,6 +173,8 @@ async def test_an_event_that_breaks_a_rule_is_refused(caller: Caller) -> None:
         {"kind": "stock.low", "data": b"{"},
         {"kind": "stock.low", "meta": b"[]"},
         {"kind": "stock.low", "meta": b'{"flowId":7}'},
+        {"kind": "stock.low", "meta": b'{"flowId":"theirs","flowId":"run"}'},
+        {"kind": "stock.low", "data": b'{"left":1,"left":2}'},
         {"kind": "stock.low", "v": 2},
         {"kind": "stock.low", "data": b'"' + b"x" * 65_536 + b'"'},
         {"kind": "stock.low", "key": "k" * 513},
