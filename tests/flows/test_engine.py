@@ -362,6 +362,14 @@ async def test_a_large_result_of_the_last_step_is_in_the_output(box: EngineRig) 
     assert state.result == b'{"n":80000}'
 
 
+async def test_the_job_of_an_attempt_is_its_tenants(box: EngineRig) -> None:
+    define(box.config, a=TASK, b={"handler": "pkg:Handler"})
+    async with box.engine():
+        await box.start(tenant="t1")
+        for entry in await box.job(2):
+            assert (await box.record(entry["job_id"]))["tenant"] == "t1"
+
+
 async def test_a_gate_that_cannot_be_registered_holds_up_no_other_run(box: EngineRig) -> None:
     define(box.config, a={"gate": {"reason": "event", "channel": "paid", "key": "${input}"}})
     bad = Correlation("", "event", "paid", "bad")
