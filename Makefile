@@ -29,11 +29,11 @@ up: setup ## Runs FetchBox on embedded servers until Ctrl-C
 
 .PHONY: test
 test: setup ## Sets up and runs the tests
-	pytest --numprocesses 2 --dist loadfile
+	pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
 .PHONY: test-redis
 test-redis: setup ## The tests on another server: make test-redis SERVER=/usr/bin/redis-server
-	FETCHBOX_REDIS_SERVER=$(or $(SERVER),/usr/bin/redis-server) pytest --numprocesses 2 --dist loadfile tests/kernel tests/operator tests/worker
+	FETCHBOX_REDIS_SERVER=$(or $(SERVER),/usr/bin/redis-server) pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder tests/kernel tests/operator tests/worker
 
 .PHONY: lint
 lint: setup ## Lint, format and types, of protos and Python
