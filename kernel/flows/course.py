@@ -14,6 +14,7 @@ from kernel.flows.copies import flow_copy, step_copy
 from kernel.flows.events import draft
 from kernel.flows.state import apply
 from kernel.flows.types import STAMP, FlowState, StepState
+from kernel.flows.values import joined
 
 _CODE_CHARACTERS: Final = 128
 _MESSAGE_BYTES: Final = 4096
@@ -75,7 +76,7 @@ class Course:
 
     def tell(self, kind: str, members: Mapping[str, bytes | None]) -> None:
         """An event of the run. `members` are JSON, put into its data as they are; None leaves one out."""
-        self.add(draft(kind, _object(members), self._meta(), self.state.queue))
+        self.add(draft(kind, joined(members), self._meta(), self.state.queue))
 
     def tell_step(self, kind: str, key: str, members: Mapping[str, bytes | None] | None = None, **more: Any) -> None:
         """An event of a step, about its present attempt where it has one. `more`: keys of its meta; None drops one."""
@@ -90,7 +91,7 @@ class Course:
             meta["queue"] = step.queue
         meta |= more
         meta = {name: value for name, value in meta.items() if value is not None}
-        data = _object({"stepKey": orjson.dumps(key), **(members or {})})
+        data = joined({"stepKey": orjson.dumps(key), **(members or {})})
         self.add(draft(kind, data, meta, meta.get("queue", "")), key)
 
     def at(self, text: str) -> int:
@@ -104,7 +105,3 @@ class Course:
 def text(value: str) -> bytes:
     """A string as JSON."""
     return orjson.dumps(value)
-
-
-def _object(members: Mapping[str, bytes | None]) -> bytes:
-    return b"{%s}" % b",".join([b'"%s":%s' % (name.encode(), raw) for name, raw in members.items() if raw is not None])

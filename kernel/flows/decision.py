@@ -10,9 +10,9 @@ from google.protobuf.duration_pb2 import Duration
 
 from fetchbox.config.v1.config_pb2 import FlowStep
 from fetchbox.flow.v1.event_pb2 import Event
-from kernel import keys
 from kernel.config import millis
 from kernel.flows.course import Course, text
+from kernel.flows.definition import is_work, queue_of_step
 from kernel.flows.knowledge import Knowledge
 from kernel.flows.state import ended
 
@@ -59,12 +59,12 @@ class Step:
     @property
     def is_wait(self) -> bool:
         """Whether there is nothing to run."""
-        return not (self.spec.task or self.spec.handler or self.spec.job_type)
+        return not is_work(self.spec)
 
     @property
     def queue(self) -> str:
         """Where its jobs are queued."""
-        return keys.TASKS if self.spec.job_type else keys.QUEUE
+        return queue_of_step(self.spec)
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,6 +64,11 @@ def is_work(step: FlowStep) -> bool:
     return bool(step.task or step.handler or step.job_type)
 
 
+def queue_of_step(step: FlowStep) -> str:
+    """Where the jobs of a step that is work are queued."""
+    return keys.TASKS if step.job_type else keys.QUEUE
+
+
 def order_of_steps(flow: Flow) -> list[str]:
     """The keys of the steps, each behind those that it needs; beside each other they stand in the order of the keys."""
     needs = {key: set(step.needs) for key, step in flow.steps.items()}
@@ -93,6 +98,4 @@ def steps_before(steps: Mapping[str, FlowStep], key: str) -> frozenset[str]:
 def queue_of(flow: Flow) -> str:
     """The queue that the first of its steps is sent to; empty where it has only waits."""
     first = next((flow.steps[key] for key in order_of_steps(flow) if is_work(flow.steps[key])), None)
-    if first is None:
-        return ""
-    return keys.TASKS if first.job_type else keys.QUEUE
+    return queue_of_step(first) if first is not None else ""

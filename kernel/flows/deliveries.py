@@ -47,7 +47,7 @@ class Hit:
 
     def encode(self) -> bytes:
         """The hit as it is stored."""
-        return _object({"by": _text(self.by), **self._members()})
+        return values.joined({"by": orjson.dumps(self.by), **self._members()})
 
     @classmethod
     def decode(cls, stored: bytes) -> Hit:
@@ -58,11 +58,11 @@ class Hit:
 
     def release(self, token: str) -> dict[str, bytes]:
         """The members of a `step.await.triggered` that it leads to, beside the step; each is JSON."""
-        return {"by": _text(self.by), "token": _text(token), **self._members()}
+        return {"by": orjson.dumps(self.by), "token": orjson.dumps(token), **self._members()}
 
     def _members(self) -> dict[str, bytes]:
         if self.payload_key:
-            return {"payloadKey": _text(self.payload_key)}
+            return {"payloadKey": orjson.dumps(self.payload_key)}
         return {} if self.payload is None else {"payload": self.payload}
 
 
@@ -183,11 +183,3 @@ class Deliveries:
 
 def _waiting(digest: str) -> tuple[str, str]:
     return keys.gate_free(digest), keys.gate_guarded(digest)
-
-
-def _text(value: str) -> bytes:
-    return orjson.dumps(value)
-
-
-def _object(members: dict[str, bytes]) -> bytes:
-    return b"{%s}" % b",".join(b'"%s":%s' % (name.encode(), raw) for name, raw in members.items())

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from decimal import Decimal
 from json.decoder import scanstring  # type: ignore[attr-defined]  # the typeshed leaves it out
 from typing import Any, Final, NoReturn
@@ -52,6 +52,11 @@ def dump(value: Any) -> bytes:
         return json.dumps(value, separators=(",", ":"), allow_nan=False, default=_unknown).encode()
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
+
+
+def joined(members: Mapping[str, bytes | None]) -> bytes:
+    """An object of members that are JSON already, byte for byte; those that are None are left out."""
+    return b"{%s}" % b",".join([b'"%s":%s' % (name.encode(), raw) for name, raw in members.items() if raw is not None])
 
 
 def members(text: bytes) -> dict[str, bytes]:
