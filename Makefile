@@ -4,20 +4,29 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 UV := $(shell command -v uv || echo .uv/bin/uv)
 # The certificates of the machine, as pip trusts them: a company's proxy may have its own.
 export UV_SYSTEM_CERTS ?= $(if $(wildcard /etc/ssl/certs/*),true,false)
-PACKAGES := kernel ingest_svc worker_svc operator_svc producer_svc gateway cli tools tests benchmarks examples
+PACKAGES := kernel ingest_svc worker_svc operator_svc producer_svc pipeline gateway cli tools tests benchmarks examples
 
 .PHONY: help
 help: ## Lists the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
 
+# Spark weighs half a gigabyte, so only what needs it installs it: the tests, reports and retention.
 .venv/.ready: pyproject.toml uv.lock
 	@test -x "$$(command -v $(UV))" || { python3 -m venv .uv && .uv/bin/pip install --quiet --disable-pip-version-check uv; }
 	@echo "installing into .venv; the first time this downloads about 160 MB"
-	@$(UV) sync --frozen --quiet
+	@$(UV) sync --frozen --quiet --inexact --extra export
+	@touch $@
+
+.venv/.spark: .venv/.ready
+	@echo "installing Spark into .venv; the first time this downloads about 600 MB"
+	@$(UV) sync --frozen --quiet --extra spark
 	@touch $@
 
 .PHONY: setup
-setup: .venv/.ready ## Installs everything into .venv
+setup: .venv/.ready ## Installs everything but Spark into .venv
+
+.PHONY: setup-spark
+setup-spark: .venv/.spark ## Installs Spark, too
 
 .PHONY: demo
 demo: setup ## Starts everything, fetches a sample site, proves the outcome, stops everything
@@ -28,7 +37,7 @@ up: setup ## Runs FetchBox on embedded servers until Ctrl-C
 	fetchbox up
 
 .PHONY: test
-test: setup ## Sets up and runs the tests
+test: setup-spark ## Sets up and runs the tests
 	pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
 .PHONY: test-redis
@@ -36,7 +45,7 @@ test-redis: setup ## The tests on another server: make test-redis SERVER=/usr/bi
 	FETCHBOX_REDIS_SERVER=$(or $(SERVER),/usr/bin/redis-server) pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder tests/kernel tests/operator tests/worker
 
 .PHONY: lint
-lint: setup ## Lint, format and types, of protos and Python
+lint: setup-spark ## Lint, format and types, of protos and Python
 	buf lint
 	buf format --diff --exit-code proto
 	ruff check $(PACKAGES)

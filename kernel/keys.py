@@ -62,7 +62,11 @@ def replays(lane: str) -> str:
 
 
 def cursors(lane: str) -> str:
-    """Hash of a stream: reader that retention must not overtake -> the last entry it has."""
+    """Hash of a stream: reader that retention must not overtake -> the last entry it has.
+
+    For the exporter also `exporter:epoch`, and `exporter:seen`, when it was last there, in ms of Redis time. That of
+    `FLOWS_ENDED` counts in the ms of the ends of runs: `{ms}-0`.
+    """
     return f"{{{lane}}}:cursors"
 
 

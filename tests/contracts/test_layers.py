@@ -12,8 +12,9 @@ ALLOWED = {
     "worker_svc": {"worker_svc", "kernel"},
     "operator_svc": {"operator_svc", "kernel"},
     "producer_svc": {"producer_svc", "kernel"},
+    "pipeline": {"kernel", "pipeline"},
     "gateway": {"gateway", "kernel"},
-    "cli": {"cli", "gateway", "ingest_svc", "kernel", "operator_svc", "producer_svc", "worker_svc"},
+    "cli": {"cli", "gateway", "ingest_svc", "kernel", "operator_svc", "pipeline", "producer_svc", "worker_svc"},
 }
 STORAGE = ("redis", "boto3", "botocore", "obstore", "hiredis", "valkey")
 GATEWAY_KERNEL = {"config", "errors", "service", "clock", "ids", "telemetry", "validation"}

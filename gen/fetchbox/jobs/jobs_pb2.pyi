@@ -513,7 +513,11 @@ class JobLog(_message.Message):
     """The 32 hex digits of a W3C trace id; empty for none. Optional."""
     @_builtins.property
     def fields(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """The facts, for programs. Optional."""
+        """The facts, for programs. Optional. Lines about the end of an attempt have `outcome` (`done`, `failed` for good or
+        `retry`), `attempt` and, of a failure, `code`; those of resources also `host`, `duration_ms` and, when stored, `size`.
+        Lines about a circuit breaker have no `job_id`, but `breaker`, `event` (`opened` or `closed`) and, when closed,
+        `open_ms`: for how long it was not.
+        """
 
     def __init__(
         self,

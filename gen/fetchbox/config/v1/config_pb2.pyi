@@ -111,6 +111,8 @@ class Config(_message.Message):
     REAPER_FIELD_NUMBER: _builtins.int
     FLOWS_FIELD_NUMBER: _builtins.int
     FLOW_ENGINE_FIELD_NUMBER: _builtins.int
+    EXPORTER_FIELD_NUMBER: _builtins.int
+    LAKE_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def redis(self) -> Global___Redis:
         """The Redis-compatible server that holds streams and ledger."""
@@ -187,6 +189,14 @@ class Config(_message.Message):
     def flow_engine(self) -> Global___FlowEngine:
         """What runs them."""
 
+    @_builtins.property
+    def exporter(self) -> Global___Exporter:
+        """What brings the streams into the lake."""
+
+    @_builtins.property
+    def lake(self) -> Global___Lake:
+        """The lake: where the streams lie as Parquet, and for how long."""
+
     def __init__(
         self,
         *,
@@ -209,10 +219,12 @@ class Config(_message.Message):
         reaper: Global___Reaper | None = ...,
         flows: _abc.Mapping[_builtins.str, Global___Flow] | None = ...,
         flow_engine: Global___FlowEngine | None = ...,
+        exporter: Global___Exporter | None = ...,
+        lake: Global___Lake | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["circuit_breaker", b"circuit_breaker", "fetcher", b"fetcher", "flow_engine", b"flow_engine", "gateway", b"gateway", "ingest", b"ingest", "ledger", b"ledger", "object_store", b"object_store", "observability", b"observability", "operator", b"operator", "producer", b"producer", "reaper", b"reaper", "redis", b"redis", "security", b"security", "streams", b"streams", "tasks", b"tasks", "worker", b"worker"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["circuit_breaker", b"circuit_breaker", "exporter", b"exporter", "fetcher", b"fetcher", "flow_engine", b"flow_engine", "gateway", b"gateway", "ingest", b"ingest", "lake", b"lake", "ledger", b"ledger", "object_store", b"object_store", "observability", b"observability", "operator", b"operator", "producer", b"producer", "reaper", b"reaper", "redis", b"redis", "security", b"security", "streams", b"streams", "tasks", b"tasks", "worker", b"worker"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["circuit_breaker", b"circuit_breaker", "fetcher", b"fetcher", "flow_engine", b"flow_engine", "flows", b"flows", "gateway", b"gateway", "ingest", b"ingest", "job_types", b"job_types", "ledger", b"ledger", "object_store", b"object_store", "observability", b"observability", "operator", b"operator", "producer", b"producer", "proxies", b"proxies", "reaper", b"reaper", "redis", b"redis", "security", b"security", "streams", b"streams", "tasks", b"tasks", "worker", b"worker"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["circuit_breaker", b"circuit_breaker", "exporter", b"exporter", "fetcher", b"fetcher", "flow_engine", b"flow_engine", "flows", b"flows", "gateway", b"gateway", "ingest", b"ingest", "job_types", b"job_types", "lake", b"lake", "ledger", b"ledger", "object_store", b"object_store", "observability", b"observability", "operator", b"operator", "producer", b"producer", "proxies", b"proxies", "reaper", b"reaper", "redis", b"redis", "security", b"security", "streams", b"streams", "tasks", b"tasks", "worker", b"worker"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1871,3 +1883,232 @@ class FlowEngine(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___FlowEngine: _TypeAlias = FlowEngine  # noqa: Y015
+
+@_typing.final
+class Exporter(_message.Message):
+    """The exporter: it reads the streams and the timelines of flows by offset and writes them into the lake, as segments."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MAX_ROWS_FIELD_NUMBER: _builtins.int
+    MAX_BYTES_FIELD_NUMBER: _builtins.int
+    MAX_AGE_FIELD_NUMBER: _builtins.int
+    POLL_INTERVAL_FIELD_NUMBER: _builtins.int
+    HOLD_FIELD_NUMBER: _builtins.int
+    LEDGER_INTERVAL_FIELD_NUMBER: _builtins.int
+    max_rows: _builtins.int
+    """The most rows of one segment. Default 100000."""
+    max_bytes: _builtins.int
+    """The most bytes of one segment, as they lie on the stream. Default 33554432 (32 MB)."""
+    @_builtins.property
+    def max_age(self) -> _duration_pb2.Duration:
+        """How long an entry waits for its segment to fill. Default 60s."""
+
+    @_builtins.property
+    def poll_interval(self) -> _duration_pb2.Duration:
+        """How often the streams are looked at. Default 1s."""
+
+    @_builtins.property
+    def hold(self) -> _duration_pb2.Duration:
+        """How long retention in Redis waits for an exporter that has fallen silent; after that it goes on without, and the
+        hole is told. Default 72h.
+        """
+
+    @_builtins.property
+    def ledger_interval(self) -> _duration_pb2.Duration:
+        """How often all job records are written down as a snapshot of the ledger; 0 means never. Default 24h."""
+
+    def __init__(
+        self,
+        *,
+        max_rows: _builtins.int = ...,
+        max_bytes: _builtins.int = ...,
+        max_age: _duration_pb2.Duration | None = ...,
+        poll_interval: _duration_pb2.Duration | None = ...,
+        hold: _duration_pb2.Duration | None = ...,
+        ledger_interval: _duration_pb2.Duration | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["hold", b"hold", "ledger_interval", b"ledger_interval", "max_age", b"max_age", "poll_interval", b"poll_interval"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["hold", b"hold", "ledger_interval", b"ledger_interval", "max_age", b"max_age", "max_bytes", b"max_bytes", "max_rows", b"max_rows", "poll_interval", b"poll_interval"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Exporter: _TypeAlias = Exporter  # noqa: Y015
+
+@_typing.final
+class Lake(_message.Message):
+    """The lake. Its retention is enforced by `fetchbox lake retain`, by whole days."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class TenantsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        @_builtins.property
+        def value(self) -> Global___LakeTenant: ...
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: Global___LakeTenant | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["value", b"value"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    BUCKET_FIELD_NUMBER: _builtins.int
+    PREFIX_FIELD_NUMBER: _builtins.int
+    TASKS_FIELD_NUMBER: _builtins.int
+    STATUS_FIELD_NUMBER: _builtins.int
+    LOGS_FIELD_NUMBER: _builtins.int
+    DLQ_FIELD_NUMBER: _builtins.int
+    FLOWS_FIELD_NUMBER: _builtins.int
+    LEDGER_FIELD_NUMBER: _builtins.int
+    QUARANTINE_FIELD_NUMBER: _builtins.int
+    RAW_KEEP_FIELD_NUMBER: _builtins.int
+    TENANTS_FIELD_NUMBER: _builtins.int
+    bucket: _builtins.str
+    """The bucket. Default: that of `object_store`."""
+    prefix: _builtins.str
+    """What the keys of the lake begin with. Default `lake/`."""
+    @_builtins.property
+    def tasks(self) -> Global___LakeTable:
+        """`jobs.tasks`. Default 7 days, no cap."""
+
+    @_builtins.property
+    def status(self) -> Global___LakeTable:
+        """`jobs.status`. Default 14 days, no cap."""
+
+    @_builtins.property
+    def logs(self) -> Global___LakeTable:
+        """`jobs.logs`. Default 30 days, no cap."""
+
+    @_builtins.property
+    def dlq(self) -> Global___LakeTable:
+        """`jobs.dlq`. Default 90 days, no cap."""
+
+    @_builtins.property
+    def flows(self) -> Global___LakeTable:
+        """The timelines of flows. Default 30 days, no cap."""
+
+    @_builtins.property
+    def ledger(self) -> Global___LakeTable:
+        """Snapshots of the ledger. Default 30 days, 5 GB. The newest valid one stays, whatever its age and size."""
+
+    @_builtins.property
+    def quarantine(self) -> Global___LakeTable:
+        """Rows that could not be decoded. Default 90 days, no cap."""
+
+    @_builtins.property
+    def raw_keep(self) -> _duration_pb2.Duration:
+        """How long segments stay after they were compacted. Default 24h."""
+
+    @_builtins.property
+    def tenants(self) -> _containers.MessageMap[_builtins.str, Global___LakeTenant]:
+        """Tenants whose rows are kept longer or shorter than those of the others."""
+
+    def __init__(
+        self,
+        *,
+        bucket: _builtins.str = ...,
+        prefix: _builtins.str = ...,
+        tasks: Global___LakeTable | None = ...,
+        status: Global___LakeTable | None = ...,
+        logs: Global___LakeTable | None = ...,
+        dlq: Global___LakeTable | None = ...,
+        flows: Global___LakeTable | None = ...,
+        ledger: Global___LakeTable | None = ...,
+        quarantine: Global___LakeTable | None = ...,
+        raw_keep: _duration_pb2.Duration | None = ...,
+        tenants: _abc.Mapping[_builtins.str, Global___LakeTenant] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["dlq", b"dlq", "flows", b"flows", "ledger", b"ledger", "logs", b"logs", "quarantine", b"quarantine", "raw_keep", b"raw_keep", "status", b"status", "tasks", b"tasks"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bucket", b"bucket", "dlq", b"dlq", "flows", b"flows", "ledger", b"ledger", "logs", b"logs", "prefix", b"prefix", "quarantine", b"quarantine", "raw_keep", b"raw_keep", "status", b"status", "tasks", b"tasks", "tenants", b"tenants"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Lake: _TypeAlias = Lake  # noqa: Y015
+
+@_typing.final
+class LakeTable(_message.Message):
+    """How long one table of the lake is kept."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RETENTION_FIELD_NUMBER: _builtins.int
+    MAX_BYTES_FIELD_NUMBER: _builtins.int
+    max_bytes: _builtins.int
+    """The most bytes in the object store; the oldest days go first, the present day never. 0 means no cap."""
+    @_builtins.property
+    def retention(self) -> _duration_pb2.Duration:
+        """Days that ended before so long are dropped; the age of a row is that of its entry on the stream."""
+
+    def __init__(
+        self,
+        *,
+        retention: _duration_pb2.Duration | None = ...,
+        max_bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["retention", b"retention"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["max_bytes", b"max_bytes", "retention", b"retention"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LakeTable: _TypeAlias = LakeTable  # noqa: Y015
+
+@_typing.final
+class LakeTenant(_message.Message):
+    """What one tenant has in place of a table's `retention`. Default: that of the table."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TASKS_FIELD_NUMBER: _builtins.int
+    STATUS_FIELD_NUMBER: _builtins.int
+    LOGS_FIELD_NUMBER: _builtins.int
+    DLQ_FIELD_NUMBER: _builtins.int
+    FLOWS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def tasks(self) -> _duration_pb2.Duration:
+        """`jobs.tasks`."""
+
+    @_builtins.property
+    def status(self) -> _duration_pb2.Duration:
+        """`jobs.status`."""
+
+    @_builtins.property
+    def logs(self) -> _duration_pb2.Duration:
+        """`jobs.logs`."""
+
+    @_builtins.property
+    def dlq(self) -> _duration_pb2.Duration:
+        """`jobs.dlq`."""
+
+    @_builtins.property
+    def flows(self) -> _duration_pb2.Duration:
+        """The timelines of flows."""
+
+    def __init__(
+        self,
+        *,
+        tasks: _duration_pb2.Duration | None = ...,
+        status: _duration_pb2.Duration | None = ...,
+        logs: _duration_pb2.Duration | None = ...,
+        dlq: _duration_pb2.Duration | None = ...,
+        flows: _duration_pb2.Duration | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["dlq", b"dlq", "flows", b"flows", "logs", b"logs", "status", b"status", "tasks", b"tasks"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dlq", b"dlq", "flows", b"flows", "logs", b"logs", "status", b"status", "tasks", b"tasks"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LakeTenant: _TypeAlias = LakeTenant  # noqa: Y015

@@ -1,0 +1,1 @@
+"""The exporter: from the streams into the lake, each entry once."""

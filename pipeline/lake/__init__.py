@@ -1,0 +1,1 @@
+"""Where everything lies in the lake, and how it is found again."""

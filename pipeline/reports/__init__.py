@@ -1,0 +1,1 @@
+"""Reports: pure transforms of the lake's tables, and what they look like on paper."""

@@ -1,0 +1,1 @@
+"""Retention: what of the lake is kept, compacted and dropped, and why."""

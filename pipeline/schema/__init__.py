@@ -1,0 +1,1 @@
+"""Columns from protobuf descriptors, and rows from messages."""

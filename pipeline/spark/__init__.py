@@ -1,0 +1,1 @@
+"""Spark: its session, its JVM, and how it reads the lake."""
