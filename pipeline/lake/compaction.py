@@ -25,7 +25,7 @@ class CompactFile:
 
 @dataclass(frozen=True, slots=True)
 class Compaction:
-    """Of the generations of a day the highest counts; its files and the segments that it does not replace are the day."""
+    """Of the generations of a day the highest counts: its files, and the segments that it does not replace."""
 
     table: str
     day: str
