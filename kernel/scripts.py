@@ -81,6 +81,7 @@ QUEUE_ONCE = Script(
 APPEND = Script("append", ("stream",), (), ("payload",))
 FINALS = Script("finals", ("finals",), ("max", "again_ms"))
 TRIM = Script("trim", ("lane", "cursors"), ("keep_ms", "export", "max_len"))
+EXPORT_NOTE = Script("export_note", ("cursors",), ("position", "epoch"))
 
 # The job.
 START = Script(
