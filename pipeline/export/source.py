@@ -22,6 +22,8 @@ class Look:
     """The highest position that the source ever had; `0-0` where there was none."""
     added: int
     """How many entries it was ever given; 0 where that is not known."""
+    gone: int
+    """How many of those are not there any more."""
     server: str
     """Redis' replication id: another one after a failover, and after most restarts."""
     exists: bool = True
@@ -34,10 +36,12 @@ class Page:
     """Entries behind a position, in order."""
 
     rows: Sequence[Row]
+    first: str
+    """The position of the first of them; empty where there are none."""
     last: str
     """The position behind them; that from which was read where there are none."""
     ended: bool
-    """Whether nothing more was there."""
+    """Whether nothing more was there; never where a limit or the end of a day has cut the page."""
     look: Look
     """How the source stood in the moment of the last read."""
     bytes: int = field(default=0)
@@ -55,10 +59,13 @@ class Source(Protocol):
         """How it stands, for an exporter that has everything up to `after`."""
         ...
 
-    async def read(self, after: str, *, max_rows: int, max_bytes: int) -> Page:
-        """Entries behind `after`: of one UTC day, up to the limits, but at least one position's where there are any."""
+    async def read(self, after: str, *, max_rows: int, max_bytes: int, until: str = "") -> Page:
+        """Entries behind `after`: of one UTC day, up to the limits, but at least one position's where there are any.
+
+        With `until` none behind that position.
+        """
         ...
 
     async def ids(self, after: str, until: str) -> list[str]:
-        """The ids of the entries in `(after, until]` that are there now."""
+        """The ids of the entries in `(after, until]` that are there now; none where ids are no positions (flows)."""
         ...

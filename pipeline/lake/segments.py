@@ -40,7 +40,8 @@ class SegmentFacts:
     def of(cls, metadata: Mapping[str, str]) -> Self:
         """From metadata; KeyError or ValueError where it is not that of a segment."""
         numbers = {name: int(metadata[name]) for name in ("rows", "bytes", "added")}
-        return cls(first=metadata["first"], last=metadata["last"], server=metadata["server"], **numbers)
+        # Stores keep no empty values.
+        return cls(first=metadata["first"], last=metadata["last"], server=metadata.get("server", ""), **numbers)
 
 
 def encode(rows: pa.Table, metadata: Mapping[str, str]) -> bytes:
