@@ -2,6 +2,7 @@
 
 Of `jobs.tasks` only settled entries go, whatever their age and the size of the stream: the lane's own script decides
 that (`kernel/lua/trim.lua`). Of the others every entry may go: what a group has not read by then is of no use any more.
+Of none goes what the exporter has not written into the lake yet, until it has been silent for `exporter.hold`.
 """
 
 from __future__ import annotations
@@ -10,17 +11,21 @@ from typing import Final
 
 from fetchbox.config.v1 import config_pb2
 from kernel import keys
+from kernel.config import millis
+from kernel.log.exported import Exported
 from kernel.log.redis import RedisLog
 from kernel.log.shapes import Shape, shapes
 from kernel.redis import RedisClients
-from kernel.scripts import TRIM
+from kernel.scripts import SHED, TRIM
 from kernel.telemetry import metrics
-
-EXPORTER: Final = "exporter"
-"""The reader in `keys.cursors` that retention must not overtake while it is registered."""
+from kernel.telemetry.logs import get_logger
 
 _STEPS: Final = 10
+_STEP: Final = 10_000
+"""The most entries that one call removes: trimming never holds up the server for long."""
 _SAMPLES: Final = 20
+
+_log = get_logger("log")
 
 
 class StreamRetention:
@@ -30,39 +35,48 @@ class StreamRetention:
         self._clients = clients
         self._log = RedisLog(clients)
         self._shapes = shapes(config)
+        self._hold = millis(config.exporter.hold)
+        self._exported = Exported(clients, self._hold)
 
     async def enforce(self) -> dict[str, int]:
         """One pass over every partition, of up to 100,000 entries each; how many went, by topic."""
         removed = {}
         for shape in self._shapes:
+            await self._tell(shape)
             removed[shape.topic] = await self._enforce(shape)
             metrics.STREAM_TRIMMED.labels(topic=shape.topic).inc(removed[shape.topic])
         return removed
 
+    async def _tell(self, shape: Shape) -> None:
+        """Says for how many partitions retention goes on without the exporter that they had."""
+        lapsed = self._exported.lapsed((await self._exported.standing(shape.streams())).values())
+        metrics.EXPORT_HOLD_LAPSED.labels(topic=shape.topic).set(lapsed)
+        if lapsed:
+            _log.error("export_hold_lapsed", topic=shape.topic, count=lapsed)
+
     async def _enforce(self, shape: Shape) -> int:
-        tasks = shape.topic == keys.TASKS
-        before = f"{max(0, await self._clients.now_ms() - shape.retention_ms)}-0"
+        remove = self._settled if shape.topic == keys.TASKS else self._oldest
         removed = 0
         for stream in shape.streams():
-            removed += await (self._settled(stream, shape, 0) if tasks else self._steps(stream, "MINID", before))
+            removed += await remove(stream, shape, 0)
         for stream, keep in (await self._over_size(shape)).items():
-            removed += await (self._settled(stream, shape, keep) if tasks else self._steps(stream, "MAXLEN", keep))
+            removed += await remove(stream, shape, keep)
         return removed
 
-    async def _steps(self, stream: str, by: str, limit: str | int) -> int:
+    async def _oldest(self, stream: str, shape: Shape, keep: int) -> int:
         removed = 0
         for _ in range(_STEPS):
-            step = await self._log.trim_step(stream, by, limit)
+            args = (shape.retention_ms, self._hold, keep, _STEP)
+            step = int(await self._clients.call(SHED, (stream, keys.cursors(stream)), args))
             removed += step
             if not step:
                 break
         return removed
 
     async def _settled(self, stream: str, shape: Shape, keep: int) -> int:
-        export = await self._clients.commands.hexists(keys.cursors(stream), EXPORTER)
         removed = 0
         for _ in range(_STEPS):
-            args = (shape.retention_ms, int(bool(export)), keep)
+            args = (shape.retention_ms, self._hold, keep)
             step = int((await self._clients.call(TRIM, (stream, keys.cursors(stream)), args))[0])
             removed += step
             if not (step and keep):

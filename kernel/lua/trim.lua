@@ -1,10 +1,11 @@
 #!lua flags=allow-oom
--- trim: removes entries that are settled, read by every group and, where asked, exported
+-- trim: removes entries that are settled, read by every group and exported
 -- KEYS lane, cursors
--- ARGV keep_ms, export, max_len
+-- ARGV keep_ms, hold_ms, max_len
 -- returns {removed, floor, what held it: time | size | pending | unread | export}
--- The floor is the least of the time limit, the oldest pending entry and the position of each group, and the
--- exporter's cursor. Above max_len (0 for none) the time limit is waived for the oldest 1000, the others never.
+-- The floor is the least of the time limit, the oldest pending entry and the position of each group, and that of the
+-- exporter until it has been silent for hold_ms. Above max_len (0 for none) the time limit is waived for the oldest
+-- 1000, the others never.
 local function less(a, b)
   local am, as = string.match(a, '(%d+)-(%d+)')
   local bm, bs = string.match(b, '(%d+)-(%d+)')
@@ -34,8 +35,9 @@ for _, g in ipairs(groups) do
     floor, why = ms .. '-' .. string.format('%d', seq + 1), 'unread'
   end
 end
-if ARGV[2] == '1' then
-  local cursor = redis.call('HGET', KEYS[2], 'exporter') or '0-0'
-  if less(cursor, floor) then floor, why = cursor, 'export' end
+local h = redis.call('HMGET', KEYS[2], 'exporter', 'exporter:seen')
+local cursor = string.match(h[1] or '', '^%d+%-%d+$')
+if cursor and now - (tonumber(h[2] or '') or 0) < tonumber(ARGV[2]) and less(cursor, floor) then
+  floor, why = cursor, 'export'
 end
 return {redis.call('XTRIM', KEYS[1], 'MINID', floor), floor, why}

@@ -132,6 +132,9 @@ OFFSET_EPOCHS = _counter(
     "offset_epochs", "Times that a stream's time was moved on because its sequence ran out.", "topic"
 )
 CLOCK_BEHIND = _gauge("redis_clock_behind_seconds", "How far the clock of Redis is behind the newest entry.", "topic")
+EXPORT_HOLD_LAPSED = _gauge(
+    "export_hold_lapsed", "Partitions whose exporter was silent for so long that retention goes on without.", "topic"
+)
 
 # Operator.
 MIRRORED = _counter("statuses_mirrored", "JobStatus entries that the mirror read, by outcome.", "outcome")

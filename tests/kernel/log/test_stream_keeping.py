@@ -77,16 +77,6 @@ async def test_an_old_task_goes_only_once_it_is_settled(clients: RedisClients, c
     assert await _left(clients, stream) == ids[4:]
 
 
-async def test_an_exported_topic_waits_for_its_exporter(clients: RedisClients, config: Config) -> None:
-    stream, retention = keys.stream(keys.TASKS, 0), StreamRetention(clients, config)
-    ids = await _age(clients, stream, [30, 20, 10])
-    await clients.commands.xreadgroup("workers", "w", {stream: ">"})
-    await clients.commands.xack(stream, "workers", *ids)
-    await clients.commands.hset(keys.cursors(stream), "exporter", ids[1])
-    await retention.enforce()
-    assert await _left(clients, stream) == ids[1:]
-
-
 @pytest.mark.req("R000-3.04")
 async def test_over_its_size_a_topic_loses_its_oldest(clients: RedisClients, config: Config) -> None:
     for partition in range(2):
