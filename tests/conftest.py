@@ -26,6 +26,21 @@ if TYPE_CHECKING:
 _MEMORY = Path("/dev/shm")
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """`--dist loadfile`, with all tests that need Spark as if they were in one file: its start is dear."""
+    if config.getoption("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling  # noqa: PLC0415  # where it is not installed, nobody asks
+
+    class OneSession(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = super()._split_scope(nodeid)
+            return "spark" if Path(file).name.startswith("test_spark_") else file
+
+    return OneSession(config, log)
+
+
 @pytest.fixture(autouse=True)
 def unclaimed_labels() -> None:
     """The first values of a metric's label have series of their own: not those of earlier tests alone."""

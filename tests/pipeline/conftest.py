@@ -1,0 +1,33 @@
+"""Spark, started once for all tests that need it, and a lake that tests write as exporters do.
+
+Tests that use it are in files named `test_spark_*.py`: under pytest-xdist one process runs them all (tests/conftest.py),
+so there is one session.
+"""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pipeline.spark.session import session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator["SparkSession"]:
+    """The session of Spark that all tests share: two threads, UTC, quick to start."""
+    running = session(master="local[2]", quick=True, settings={"spark.sql.shuffle.partitions": "2"})
+    yield running
+    running.stop()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks what needs the session, and lets none of it be where a second session would be started for it."""
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.spark)
+            item.add_marker(pytest.mark.timeout(300))  # one of them pays for the start
+            if not item.path.name.startswith("test_spark_"):
+                raise pytest.UsageError(f"{item.nodeid} uses Spark: its file has to be named test_spark_*.py")
