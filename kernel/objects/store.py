@@ -159,6 +159,18 @@ class ObjectStore:
         except Missing:
             return []
 
+    async def folders(self, bucket: str, prefix: str) -> List[str]:
+        """The names of what lies directly below `prefix` (`a/b/`) and has objects below itself, sorted.
+
+        A store with real folders (SeaweedFS) names those that have become empty, too, for a while.
+        """
+        store = self._store(bucket)
+        try:
+            found = await tried("list", _READ_ATTEMPTS, lambda: obstore.list_with_delimiter_async(store, prefix))
+        except Missing:
+            return []
+        return sorted(path.rstrip("/").rpartition("/")[2] for path in found["common_prefixes"])
+
     @asynccontextmanager
     async def upload(
         self,
