@@ -32,9 +32,9 @@ def session(
     """The session, started where none runs: 5 to 20 s of CPU, and a JVM that ends with this process.
 
     Under `spark-submit` the cluster, its memory and its Java are what was submitted, and `master` and `quick` do not
-    count. `timezone` (IANA) decides where days begin. `quick` is for a few short queries. `settings` are Spark's own, on
-    top of ours; they are seen in the list of processes, so no secret may be among them. ExtraMissingError and JavaError
-    say what is to be installed.
+    count. `timezone` (IANA) decides where days begin. `quick` is for a few short queries. `settings` are Spark's own,
+    on top of ours; they are seen in the list of processes, so no secret may be among them. ExtraMissingError and
+    JavaError say what is to be installed.
     """
     require("spark")
     from pyspark.sql import SparkSession  # noqa: PLC0415  # half a second that only those pay who use it

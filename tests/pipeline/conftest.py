@@ -1,15 +1,18 @@
 """Spark, started once for all tests that need it, and a lake that tests write as exporters do.
 
-Tests that use it are in files named `test_spark_*.py`: under pytest-xdist one process runs them all (tests/conftest.py),
-so there is one session.
+Tests that use it are in files named `test_spark_*.py`: under pytest-xdist one process runs them all
+(tests/conftest.py), so there is one session.
 """
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from fetchbox.config.v1.config_pb2 import Config
+from pipeline.lake.layout import Layout
 from pipeline.spark.session import session
+from tests.pipeline.lake_rig import Lake
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -21,6 +24,12 @@ def spark() -> Iterator["SparkSession"]:
     running = session(master="local[2]", quick=True, settings={"spark.sql.shuffle.partitions": "2"})
     yield running
     running.stop()
+
+
+@pytest.fixture
+def lake(config: Config, s3_client: Any) -> Lake:
+    """The empty lake of `config`."""
+    return Lake(s3_client, config.object_store.bucket, Layout(config.lake.prefix))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
