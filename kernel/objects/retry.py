@@ -67,7 +67,7 @@ async def _tried(
             raise failure(call, fault, writing=writing)
         metrics.OBJECT_RETRIES.labels(call=call).inc()
         _log.warn("object_store_retry", method=call, attempt=attempt, error=fault.message)
-        await asyncio.sleep(_delay(attempt))
+        await asyncio.sleep(delay(attempt))
         attempt += 1
 
 
@@ -85,6 +85,7 @@ def failure(call: str, fault: faults.Fault, *, writing: bool) -> ObjectStoreErro
     return error
 
 
-def _delay(attempt: int) -> float:
+def delay(attempt: int) -> float:
+    """Seconds to wait behind the try `attempt`, which is the first one for 1."""
     longest = min(_LONGEST_DELAY, _FIRST_DELAY * 2.0 ** (attempt - 1))
     return longest * (0.5 + random.random() / 2)  # noqa: S311  # spreads callers, hides nothing

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from builtins import list as List  # noqa: N812  # `list` is a method here
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any, Final, Literal
@@ -16,6 +16,7 @@ from obstore.store import S3Store
 from fetchbox.config.v1 import config_pb2
 from kernel.objects import faults
 from kernel.objects import metadata as user_metadata
+from kernel.objects.bulk import delete_many
 from kernel.objects.control import ControlPlane
 from kernel.objects.info import ObjectInfo
 from kernel.objects.keys import object_key
@@ -136,6 +137,14 @@ class ObjectStore:
             await tried("delete", self._config.put_attempts, lambda: obstore.delete_async(store, path))
         except Missing:
             return
+
+    async def delete_many(self, bucket: str, keys: Iterable[str]) -> dict[str, str]:
+        """Removes any number of objects, in pages of 1,000; those that are not there are no error.
+
+        The answer names those that the store would not remove after all tries, with its reason. ObjectStoreError where
+        it does not answer: what was removed until then stays removed, and the call may be repeated.
+        """
+        return await delete_many(self._control, bucket, keys, self._config.put_attempts)
 
     async def list(self, bucket: str, prefix: str = "", after: str = "", limit: int = 1000) -> List[ObjectInfo]:
         """Up to `limit` objects behind the key `after`; `prefix` is whole segments (`a/b/`).

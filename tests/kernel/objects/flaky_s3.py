@@ -9,7 +9,10 @@ from typing import Self
 from urllib.parse import urlsplit
 
 Fault = str
-"""`404`, `500`, `503`, `gone`: answers instead of the server's; `lost`: its answer is lost; `reset`, `slow`, `hang`."""
+"""`404`, `500`, `503`, `gone`: answers instead of the server's; `lost`: its answer is lost; `reset`, `slow`, `hang`.
+
+What begins with `<` is itself the body of an answer with status 200.
+"""
 
 _ANSWERS = {
     "404": ("404 Not Found", "NoSuchBucket"),
@@ -93,6 +96,12 @@ class FlakyS3:
             status, code = _ANSWERS[fault]
             xml = f'<?xml version="1.0"?><Error><Code>{code}</Code><Message>by the test</Message></Error>'
             writer.write(f"HTTP/1.1 {status}\r\nContent-Length: {len(xml)}\r\nConnection: close\r\n\r\n{xml}".encode())
+            await writer.drain()
+            return
+        if fault is not None and fault.startswith("<"):
+            writer.write(
+                f"HTTP/1.1 200 OK\r\nContent-Length: {len(fault)}\r\nConnection: close\r\n\r\n{fault}".encode()
+            )
             await writer.drain()
             return
         answer = await self._forward(head, body)
