@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from pipeline.schema import generic
+from pipeline.schema import messages
 from pipeline.schema.columns import arrow_schema
 from pipeline.schema.entries import payload, place
 from pipeline.schema.rows import Quarantined, Row
@@ -33,9 +33,9 @@ def decode(table: Table, rows: Sequence[Row]) -> Decoded:
             sent.append(index)
         except ValueError as error:
             errors[index] = str(error)
-    messages, broken = generic.decode(table.message, payloads)
+    found, broken = messages.decode(table.message, payloads)
     errors |= {sent[index]: error for index, error in broken.items()}
     kept = [row for index, row in enumerate(rows) if index not in errors]
-    columns = [*place(table, kept).columns, *messages.columns]
+    columns = [*place(table, kept).columns, *found.columns]
     batch = pa.Table.from_arrays(columns, schema=arrow_schema(table))
     return Decoded(batch, [Quarantined(rows[index], errors[index]) for index in sorted(errors)])

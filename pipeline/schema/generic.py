@@ -19,10 +19,10 @@ from pipeline.schema.columns import is_json, is_timestamp, map_members, message_
 Read = Callable[[Any], Any]
 
 _MAX_INT64: Final = (1 << 63) - 1
-_MIN_SECONDS: Final = -62_135_596_800
-"""0001-01-01, with which the timestamps of protobuf begin, as those of Spark and Python."""
-_MAX_SECONDS: Final = 253_402_300_799
-"""9999-12-31, with whose last second they end."""
+_FIRST: Final = -62_135_596_800_000_000
+"""0001-01-01 in microseconds from 1970, with which the timestamps of protobuf begin, as those of Spark and Python."""
+_LAST: Final = 253_402_300_799_999_999
+"""9999-12-31, its last microsecond."""
 
 
 def decode(kind: type[Message], payloads: Sequence[bytes]) -> tuple[pa.Table, dict[int, str]]:
@@ -81,6 +81,7 @@ def _signed(field: FieldDescriptor, number: int) -> int:
 
 
 def _micros(field: FieldDescriptor, held: Any) -> int:
-    if not _MIN_SECONDS <= held.seconds <= _MAX_SECONDS:
+    micros = int(held.seconds) * 1_000_000 + int(held.nanos / 1000)
+    if not _FIRST <= micros <= _LAST:
         raise ValueError(f"{field.full_name} is {held.seconds} seconds from 1970, outside the years 1 to 9999")
-    return int(held.seconds) * 1_000_000 + int(held.nanos) // 1000
+    return micros
