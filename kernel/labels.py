@@ -29,5 +29,10 @@ def _begin_at_zero(queues: list[str]) -> None:
     for topic in keys.TOPICS:
         metrics.UNDECODABLE.labels(topic)
         metrics.OFFSET_EPOCHS.labels(topic)
+    for topic in (*keys.TOPICS, "flows"):
+        metrics.EXPORT_QUARANTINED.labels(topic)
+        metrics.EXPORT_MISSING.labels(topic)
+        for reason in ("hole", "rewritten"):
+            metrics.EXPORT_HOLES.labels(topic, reason)
     metrics.DEAD_LETTERS.labels(failure_name(codes.FAILURE_CODE_SYSTEM_CRASH_LOOP))
     metrics.FINALIZERS.labels("broken")

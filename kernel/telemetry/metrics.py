@@ -144,6 +144,17 @@ REPLAYS = _counter("replays", "Dead letters that were asked to run again, by out
 JOB_LOG_LINES = _counter("job_log_lines", "Lines of the logs of jobs, by level.", "level")
 LEDGER_JOBS = _gauge("ledger_jobs", "Job records that are kept.")
 
+# The exporter; topics are those of the streams, and `flows`.
+EXPORT_LAG = _gauge("export_lag_seconds", "Age of the oldest entry of a topic that is not in the lake.", "topic")
+EXPORT_ROWS = _counter("export_rows", "Rows that were written into the lake.", "topic")
+EXPORT_BYTES = _counter("export_bytes", "Bytes of the segments that were written into the lake.", "topic")
+EXPORT_SEGMENTS = _counter("export_segments", "Segments that were written into the lake.", "topic")
+EXPORT_QUARANTINED = _counter("export_quarantined", "Entries that are no message of their topic, kept apart.", "topic")
+EXPORT_HOLES = _counter("export_holes", "Times that a stream did not go on where the lake ends.", "topic", "reason")
+EXPORT_MISSING = _counter("export_missing_entries", "Entries that were gone before they were exported.", "topic")
+EXPORT_RACES = _counter("export_races", "Times that another exporter was faster.")
+EXPORT_SUCCESS = _gauge("export_last_success_timestamp_seconds", "When all that was due was last exported.")
+
 # Object store.
 OBJECT_SECONDS = _histogram(
     "object_store_seconds", "One call of the object store with its retries.", "call", buckets=_SLOW

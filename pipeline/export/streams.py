@@ -1,0 +1,167 @@
+"""The partitions of the four topics, as the exporter reads them.
+
+An entry is read by its place and by no consumer group, so a process that dies leaves nothing behind. How the stream
+stands is told with the last entries of a page in one transaction: only then can the two be held against each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from kernel import keys
+from kernel.errors import unavailable
+from kernel.log.offsets import START, parse_id
+from kernel.log.shapes import Shape
+from kernel.redis import RedisClients
+from pipeline.export.source import Look, Page
+from pipeline.schema.rows import Row
+from pipeline.tables import TABLES, Table
+
+_FIRST_READ: Final = 256
+_READ: Final = 5000
+_DAY_MS: Final = 86_400_000
+
+Entry = tuple[bytes, Mapping[bytes, bytes]]
+
+
+class StreamSource:
+    """One partition of a topic."""
+
+    def __init__(self, clients: RedisClients, table: Table, partition: int) -> None:
+        self.table = table
+        self.partition = partition
+        self.stream = keys.stream(table.topic, partition)
+        self._clients = clients
+
+    async def look(self, after: str) -> Look:
+        """How the stream stands."""
+        return (await look_many(self._clients, [(self, after)]))[0]
+
+    async def read(self, after: str, *, max_rows: int, max_bytes: int, until: str = "") -> Page:
+        """Entries behind `after` of one UTC day, up to the limits, but at least one where there are any."""
+        page = _Gathered(self.partition, after, max_rows, max_bytes)
+        while True:
+            asked = page.next_count()
+            look, entries = await self._batch(page.last, until or "+", asked)
+            page.take(entries)
+            if page.is_full or len(entries) < asked:
+                return page.told(look, ended=not page.is_full and not until)
+
+    async def ids(self, after: str, until: str) -> list[str]:
+        """The ids of the entries in `(after, until]` that are there now."""
+        found: list[str] = []
+        while True:
+            entries = await self._clients.commands.execute_command(
+                "XRANGE", self.stream, f"({after}", until, "COUNT", _READ
+            )
+            found += [entry.decode() for entry, _ in entries]
+            if len(entries) < _READ:
+                return found
+            after = found[-1]
+
+    async def _batch(self, after: str, until: str, count: int) -> tuple[Look, Sequence[Entry]]:
+        async with self._clients.commands.pipeline(transaction=True) as batch:
+            _ask_server(batch)
+            batch.execute_command("XINFO STREAM", self.stream)
+            batch.execute_command("XRANGE", self.stream, f"({after}", until, "COUNT", count)
+            now, server, facts, entries = await batch.execute(raise_on_error=False)
+        entries = _checked(self.stream, entries)
+        return _look(self.stream, (now, server), facts, entries), entries
+
+
+async def look_many(clients: RedisClients, places: Sequence[tuple[StreamSource, str]]) -> list[Look]:
+    """How streams stand, each for an exporter that has everything up to its position, in one round trip."""
+    async with clients.commands.pipeline(transaction=False) as batch:
+        _ask_server(batch)
+        for source, after in places:
+            batch.execute_command("XINFO STREAM", source.stream)
+            batch.execute_command("XRANGE", source.stream, f"({after}", "+", "COUNT", 1)
+        now, server, *replies = await batch.execute(raise_on_error=False)
+    pairs = zip(replies[::2], replies[1::2], strict=True)
+    return [
+        _look(source.stream, (now, server), facts, _checked(source.stream, entries))
+        for (source, _), (facts, entries) in zip(places, pairs, strict=True)
+    ]
+
+
+def stream_sources(clients: RedisClients, shapes: Sequence[Shape]) -> list[StreamSource]:
+    """All partitions of the topics of some shapes."""
+    tables = {table.topic: table for table in TABLES}
+    return [
+        StreamSource(clients, tables[shape.topic], partition)
+        for shape in shapes
+        for partition in range(shape.partitions)
+    ]
+
+
+class _Gathered:
+    """The entries of a page while it is read."""
+
+    def __init__(self, partition: int, after: str, max_rows: int, max_bytes: int) -> None:
+        self.last = after
+        self.is_full = False
+        """A limit, or the end of a day, has cut it."""
+        self._partition = partition
+        self._max_rows, self._max_bytes = max_rows, max_bytes
+        self._rows: list[Row] = []
+        self._bytes = 0
+        self._day: int | None = None
+
+    def next_count(self) -> int:
+        """How many entries to ask for: not many more bytes than there is room for, as far as those before tell."""
+        most = min(_READ, self._max_rows - len(self._rows))
+        if not self._rows:
+            return min(_FIRST_READ, most)
+        mean = self._bytes // len(self._rows) + 1
+        return max(1, min(most, (self._max_bytes - self._bytes) // mean + 1))
+
+    def take(self, entries: Sequence[Entry]) -> None:
+        """Takes entries for as long as they fit."""
+        for name, fields in entries:
+            entry = name.decode()
+            day = parse_id(entry)[0] // _DAY_MS
+            size = sum(len(field) + len(value) for field, value in fields.items())
+            if self._rows and (day != self._day or self._bytes + size > self._max_bytes):
+                self.is_full = True
+                return
+            self._day = day
+            named = {field.decode(errors="backslashreplace"): value for field, value in fields.items()}
+            self._rows.append(Row(self._partition, entry, named))
+            self._bytes += size
+            self.last = entry
+        self.is_full = len(self._rows) >= self._max_rows
+
+    def told(self, look: Look, *, ended: bool) -> Page:
+        """The page."""
+        first = self._rows[0].id if self._rows else ""
+        return Page(self._rows, first, self.last, ended, look, self._bytes)
+
+
+def _ask_server(batch: Any) -> None:
+    batch.execute_command("TIME")
+    batch.execute_command("INFO", "replication")
+
+
+def _look(stream: str, server: tuple[Any, Any], facts: Any, entries: Sequence[Entry]) -> Look:
+    (second, micro), replication = (_checked(stream, reply) for reply in server)
+    now_ms, replica = int(second) * 1000 + int(micro) // 1000, str(replication.get("master_replid", ""))
+    if isinstance(facts, Exception) and "no such key" in str(facts):
+        return Look(now_ms, "", START, 0, 0, replica, exists=False)
+    facts = _checked(stream, facts)
+    added = int(facts.get("entries-added", 0))
+    return Look(
+        now_ms=now_ms,
+        oldest=entries[0][0].decode() if entries else "",
+        last=facts["last-generated-id"].decode(),
+        added=added,
+        gone=max(0, added - int(facts["length"])),
+        server=replica,
+    )
+
+
+def _checked(stream: str, reply: Any) -> Any:
+    """A reply that is no error; UNAVAILABLE for one that is."""
+    if isinstance(reply, Exception):
+        raise unavailable(f"{stream} cannot be read: {reply}") from reply
+    return reply
