@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from kernel import keys
 from kernel.flows.codec import event_of
 from kernel.log.messages import PAYLOAD, TRACEPARENT
-from kernel.log.offsets import parse_id
-from pipeline.schema.columns import place_fields
+from pipeline.schema.columns import TIMELINE, TIMESTAMP, place_fields
 from pipeline.schema.rows import Row
 from pipeline.tables import FLOWS, Table
 
-_MAX_MS: Final = 253_402_300_799_999
+_MAX_MS: Final = pa.scalar(253_402_300_799_999, pa.uint64())
 """The last millisecond of the year 9999."""
-_TRACEPARENT: Final = re.compile(rb"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
+_TRACEPARENT: Final = "^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$"
+"""W3C trace context, section 3.2. What is nothing of the kind is no trace, and left out."""
 
 
 def payload(table: Table, row: Row) -> bytes:
@@ -42,25 +42,20 @@ def _event(row: Row) -> bytes:
 
 def place(table: Table, rows: Sequence[Row]) -> pa.Table:
     """The columns of a table that are not of its message."""
-    columns: dict[str, list[Any]] = {
-        "entry_partition": [row.partition for row in rows],
-        "entry_id": [row.id for row in rows],
-        "entry_time": [_time(row.id) for row in rows],
-        "traceparent": [_traceparent(row.fields.get(TRACEPARENT, b"")) for row in rows],
-    }
-    fields = place_fields(table)
-    arrays = [
-        pa.array(columns[field.name] if field.name in columns else [row.extra[field.name] for row in rows], field.type)
-        for field in fields
-    ]
-    return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
+    ids = pa.array([row.id for row in rows], pa.string())
+    columns = [pa.array([row.partition for row in rows], pa.int32()), ids, _times(ids), _traceparents(rows)]
+    if table is FLOWS:
+        columns += [pa.array([row.extra[field.name] for row in rows], field.type) for field in TIMELINE]
+    return pa.Table.from_arrays(columns, schema=pa.schema(place_fields(table)))
 
 
-def _time(entry_id: str) -> int | None:
-    """Microseconds since 1970; None for an id whose time is none that a timestamp has."""
-    ms = parse_id(entry_id)[0]
-    return ms * 1000 if ms <= _MAX_MS else None
+def _times(ids: pa.Array) -> pa.Array:
+    """The times of ids; null for one that no timestamp has, which Redis allows."""
+    ms = pc.list_element(pc.split_pattern(ids, "-", max_splits=1), 0).cast(pa.uint64())
+    known = pc.if_else(pc.less_equal(ms, _MAX_MS), ms, None)
+    return known.cast(pa.int64()).cast(pa.timestamp("ms", "UTC")).cast(TIMESTAMP)
 
 
-def _traceparent(value: bytes) -> str | None:
-    return value.decode() if _TRACEPARENT.fullmatch(value) else None
+def _traceparents(rows: Sequence[Row]) -> pa.Array:
+    values = pa.array([row.fields.get(TRACEPARENT) for row in rows], pa.binary())
+    return pc.if_else(pc.match_substring_regex(values, _TRACEPARENT), values, None).cast(pa.string())
