@@ -34,9 +34,12 @@ class Chain:
         self.source = source
         self.state: State | None = None
         """How far the lake has come; None where that is to be looked up."""
+        self.written = 0
+        """Entries that this process has brought into the lake."""
         self._lake = lake
         self._limits = limits
         self._writer = SegmentWriter(source, lake, limits)
+        self._heard: tuple[int, tuple[int, int]] | None = None
 
     async def load(self) -> State:
         """Finds the end of the chain in the lake."""
@@ -58,10 +61,12 @@ class Chain:
         self.state = self.state and self.state.seen(look)
         return self.state
 
-    def is_behind(self, position: str, epoch: int) -> bool:
-        """Whether another exporter has come further."""
-        state = self.state
-        return state is not None and (epoch, parse_id(position)) > (state.epoch, parse_id(state.position))
+    def hear(self, position: str, epoch: int) -> None:
+        """Another exporter may have come further: then the end of the chain is looked up, once for each such word."""
+        state, word = self.state, (epoch, parse_id(position))
+        if state is not None and word > (state.epoch, parse_id(state.position)) and word != self._heard:
+            self._heard = word
+            self.state = None
 
     async def step(self) -> bool:
         """Writes one more segment, or begins an epoch where one is due; whether there may be more to do."""
@@ -82,6 +87,7 @@ class Chain:
         if facts is None:
             self._follow()
             return True
+        self.written += facts.rows
         mean = facts.bytes / max(1, facts.rows)
         self.state = replace(state, position=facts.last, added=facts.added or None, mean=mean)
         return facts.last != page.last or not page.ended

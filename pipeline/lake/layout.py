@@ -25,8 +25,9 @@ from pipeline.tables import BY_NAME, Table
 _VERSION: Final = "v1"
 _SEGMENT: Final = re.compile(
     r"(?P<kind>raw|quarantine)/(?P<table>[a-z]+)/part=(?P<part>\d{3,4})/epoch=(?P<epoch>\d{6})"
-    r"/day=(?P<day>\d{4}-\d\d-\d\d)/(?P<ms>\d{15})-(?P<seq>\d{20})\.parquet"
+    r"/day=(?P<day>\d{4}-\d\d-\d\d)/(?P<ms>\d{15,20})-(?P<seq>\d{20})\.parquet"
 )
+_LAST_MS: Final = 253_402_300_799_000
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -52,8 +53,8 @@ class Segment:
 
 
 def day_of(ms: int) -> date:
-    """The day of a time, in UTC."""
-    return datetime.fromtimestamp(ms / 1000, UTC).date()
+    """The day of a time, in UTC; of times that have none, the last day of the year 9999."""
+    return datetime.fromtimestamp(min(ms, _LAST_MS) / 1000, UTC).date()
 
 
 class Layout:

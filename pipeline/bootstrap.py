@@ -1,0 +1,64 @@
+"""The composition root of the role `exporter`: the only place of the pipeline's services that reads the configuration.
+
+It needs the extra `export`, and imports it: who only wants to know whether it is there asks `pipeline.extras`.
+"""
+
+from __future__ import annotations
+
+from fetchbox.config.v1.config_pb2 import Config
+from kernel.config import millis, seconds
+from kernel.labels import configure_labels
+from kernel.log.exported import Exported
+from kernel.log.shapes import shapes
+from kernel.log.topics import provision
+from kernel.resources import Resources
+from kernel.service import Periodic, Service
+from pipeline.export.chain import Chain
+from pipeline.export.exporter import Exporter
+from pipeline.export.flows_source import FlowsSource
+from pipeline.export.publishing import INTERVAL, Publisher
+from pipeline.export.source import Source
+from pipeline.export.streams import stream_sources
+from pipeline.lake.store import LakeStore
+
+
+async def build(config: Config, resources: Resources) -> Service:
+    """The service, not yet started. The streams exist afterwards; FAILED_PRECONDITION as `provision` has it."""
+    configure_labels(config)
+    await provision(resources.redis, config)
+    publisher, exporter = wired(config, resources)
+    bucket = LakeBucket(resources, config)
+
+    async def turn() -> None:
+        await bucket.ensure()
+        await exporter.turn()
+
+    duties = [
+        Periodic("exporter", seconds(config.exporter.poll_interval), turn, resources.clock),
+        Periodic("exporter-positions", INTERVAL, publisher.publish, resources.clock),
+    ]
+    return Service("exporter", duties)
+
+
+def wired(config: Config, resources: Resources) -> tuple[Publisher, Exporter]:
+    """The exporter with all its sources, and what tells how far it has come."""
+    lake, redis = LakeStore(resources.objects, config), resources.redis
+    sources: list[Source] = [*stream_sources(redis, shapes(config)), FlowsSource(redis, config)]
+    chains = [Chain(source, lake, config.exporter) for source in sources]
+    publisher = Publisher(chains, Exported(redis, millis(config.exporter.hold)))
+    return publisher, Exporter(redis, chains, publisher, config.exporter)
+
+
+class LakeBucket:
+    """The bucket of the lake, made once, as soon as the object store is there."""
+
+    def __init__(self, resources: Resources, config: Config) -> None:
+        self._objects = resources.objects
+        self._bucket = LakeStore(resources.objects, config).bucket
+        self._is_made = False
+
+    async def ensure(self) -> None:
+        """Makes the bucket unless it was found to be there. Raises ObjectStoreError."""
+        if not self._is_made:
+            await self._objects.ensure_bucket(self._bucket)
+            self._is_made = True
