@@ -65,7 +65,7 @@ def cursors(lane: str) -> str:
     """Hash of a stream: reader that retention must not overtake -> the last entry it has.
 
     For the exporter also `exporter:epoch`, and `exporter:seen`, when it was last there, in ms of Redis time. That of
-    `FLOWS_ENDED` counts in the ms of the ends of runs: `{ms}-0`.
+    `FLOWS_ENDED` is the time of an end, `{ms}-1`; `{ms}-0` is before all that ended at that time.
     """
     return f"{{{lane}}}:cursors"
 
@@ -281,7 +281,7 @@ FLOWS_AUDITED = "fetchbox:flows:audited"
 """String: how far the search for lost runs has come; none when it begins anew."""
 
 FLOWS_ENDED = "fetchbox:flows:ended"
-"""Sorted set: run that has ended -> when, in ms of Redis time; retention starts here."""
+"""Sorted set: run that has ended -> when, in ms of Redis time, no two at the same; retention and export start here."""
 
 FLOW_NAMES = "fetchbox:flows:names"
 """Set: the names of flows that have runs."""

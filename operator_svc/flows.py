@@ -3,11 +3,12 @@
 from pathlib import Path
 
 from fetchbox.config.v1.config_pb2 import Config
-from kernel.config import seconds
+from kernel.config import millis, seconds
 from kernel.flows.archive import Archive
 from kernel.flows.keeping import Keeping
 from kernel.flows.payloads import Payloads
 from kernel.flows.run_entries import IndexKeeping
+from kernel.log.exported import Exported
 from kernel.resources import Resources
 from kernel.service import Duty, Periodic
 
@@ -17,7 +18,8 @@ def duties(config: Config, resources: Resources) -> list[Duty]:
     engine, clients, clock = config.flow_engine, resources.redis, resources.clock
     every = seconds(engine.tidy_interval)
     archive = Archive(clients, Path(engine.archive_dir)) if engine.archive_dir else None
-    keeping = Keeping(clients, engine, resources.objects, archive)
+    exported = Exported(clients, millis(config.exporter.hold))
+    keeping = Keeping(clients, engine, resources.objects, exported, archive)
     return [
         Periodic("operator-flows", every, keeping.run, clock),
         Periodic("operator-flow-index", every, IndexKeeping(clients).run, clock),

@@ -4,7 +4,8 @@ The story of a run after its end: for `flow_engine.timeline_retention` it stays 
 to `timeline_max_length`, and the references to log lines that went are taken out of its log index; everything else of
 its projections stays. After `flow_engine.retention` it goes, with its streams, its order and its entry in the index of
 its flow. With an archive, it is written down before the first of these. Each step looks again, in the script that does
-it, whether the run has ended; several processes may do this at once, and each may die anywhere.
+it, whether the run has ended; several processes may do this at once, and each may die anywhere. Nothing of a run goes
+that the exporter has not written into the lake yet, until that has been silent for `exporter.hold`.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from kernel.flows.archive import Archive
 from kernel.flows.journal import VIEWS, stream_of
 from kernel.flows.run_entries import indexed
 from kernel.flows.types import Run
+from kernel.log.exported import Exported
+from kernel.log.offsets import parse_id
 from kernel.objects import ObjectStore
 from kernel.redis import RedisClients
 from kernel.scripts import FLOW_FORGET, FLOW_TRIM
@@ -50,10 +53,16 @@ class Keeping:
     """Removes what need not be kept of runs that have ended. Raises `UNAVAILABLE`; OSError of the archive."""
 
     def __init__(
-        self, clients: RedisClients, config: FlowEngine, objects: ObjectStore, archive: Archive | None = None
+        self,
+        clients: RedisClients,
+        config: FlowEngine,
+        objects: ObjectStore,
+        exported: Exported,
+        archive: Archive | None = None,
     ) -> None:
         self._clients = clients
         self._objects = objects
+        self._exported = exported
         self._archive = archive
         self._retention = millis(config.retention)
         kept = config.timeline_retention if config.HasField("timeline_retention") else config.retention
@@ -74,7 +83,7 @@ class Keeping:
         """Shortens timelines of runs that ended long enough ago; how many were looked at."""
         if self._timeline >= self._retention:
             return 0
-        until, most = await self._clients.now_ms() - self._timeline, MAX_RUNS + len(self._trimmed)
+        until, most = await self._until(self._timeline), MAX_RUNS + len(self._trimmed)
         found = await self._clients.commands.execute_command(
             "ZRANGEBYSCORE", keys.FLOWS_ENDED, self._place, until, "WITHSCORES", "LIMIT", 0, most
         )
@@ -93,6 +102,15 @@ class Keeping:
             self._trimmed.add(flow_id)
         return len(fresh)
 
+    async def _until(self, kept_ms: int) -> int:
+        """When a run must have ended, at the latest, to be older than that and in the lake."""
+        position = (await self._exported.positions([keys.FLOWS_ENDED]))[keys.FLOWS_ENDED]
+        until = await self._clients.now_ms() - kept_ms
+        if position is None:
+            return until
+        ms, exported = parse_id(position)
+        return min(until, ms if exported else ms - 1)
+
     async def _trim(self, ended: _Ended) -> None:
         flow_id, archived = ended.run.flow_id, 0
         timeline = keys.flow_timeline(flow_id)
@@ -106,7 +124,7 @@ class Keeping:
 
     async def forget(self) -> int:
         """Removes runs that ended before the retention time; how many."""
-        until = await self._clients.now_ms() - self._retention
+        until = await self._until(self._retention)
         found = await self._clients.commands.execute_command(
             "ZRANGEBYSCORE", keys.FLOWS_ENDED, "-inf", until, "LIMIT", 0, MAX_RUNS
         )

@@ -1,7 +1,7 @@
 """How far the exporter has come with each stream: what lies behind that is not in the lake, and retention leaves it.
 
 It does so while an exporter is there (`exporter.hold`): one that never ran, or has fallen silent for longer than that,
-holds up nothing. Positions are ids of the stream; those of `keys.FLOWS_ENDED` are the ms of ends, as `{ms}-0`.
+holds up nothing. Positions are ids of the stream; `keys.cursors` says what those of the ends of runs are.
 """
 
 from __future__ import annotations

@@ -6,7 +6,8 @@
 -- A verdict is ok | conflict (the fence is not the revision) | gone (no such run of this flow, it has ended, or lines
 -- come before its first event) | foreign (a key of the run holds no stream). Targets count from 0, the timeline, in the
 -- order of KEYS; patches follow their event. A batch of log lines that was stored before is told, not stored again.
--- Permitted when memory is short: runs that were accepted go on.
+-- An end has a time of its own, later than those of all ends that are known, whatever the clock does: whoever has read
+-- them up to one has missed none. Permitted when memory is short: runs that were accepted go on.
 local F, floor = KEYS[1], math.floor
 local fence, ends, batch = ARGV[3], ARGV[5] == '1', ARGV[8]
 local h = redis.call('HMGET', F, 'rev', 'ended', 'logs', 'logged', 'name')
@@ -91,9 +92,11 @@ out[2] = rev
 local t = redis.call('TIME')
 local now = string.format('%d', t[1] * 1000 + floor(t[2] / 1000))
 if ends then
-  redis.call('HSET', F, 'ended', now)
+  local newest = tonumber(redis.call('ZREVRANGE', KEYS[9], 0, 0, 'WITHSCORES')[2] or 0)
+  local ended = string.format('%d', math.max(tonumber(now), newest + 1))
+  redis.call('HSET', F, 'ended', ended)
   redis.call('HDEL', F, 'logged')
-  redis.call('ZADD', KEYS[9], now, ARGV[1])
+  redis.call('ZADD', KEYS[9], ended, ARGV[1])
 end
 if ARGV[4] == '1' then
   redis.call('ZADD', KEYS[7], now, ARGV[1])

@@ -13,6 +13,7 @@ from journal_rig import append_of, begun, end, eventually, line, of_step, start,
 from fetchbox.config.v1.config_pb2 import Config
 from fetchbox.flow.v1.event_pb2 import VIEW_LOGS, VIEW_RUNS, VIEW_SNAPSHOT, VIEW_STEPS, VIEW_TIMELINE
 from kernel import keys
+from kernel.config import millis
 from kernel.flows import kinds
 from kernel.flows.archive import Archive
 from kernel.flows.codec import from_json, to_json
@@ -25,6 +26,7 @@ from kernel.flows.redis_journal import RedisJournal
 from kernel.flows.run_entries import IndexKeeping
 from kernel.flows.state import state_of
 from kernel.flows.types import FlowState, Run
+from kernel.log.exported import Exported
 from kernel.resources import Resources
 from operator_svc import bootstrap
 
@@ -64,7 +66,8 @@ async def _age(resources: Resources, run: Run, ago_ms: int) -> None:
 
 def _keeping(config: Config, resources: Resources, folder: Path | None = None) -> Keeping:
     archive = Archive(resources.redis, folder) if folder else None
-    return Keeping(resources.redis, config.flow_engine, resources.objects, archive)
+    exported = Exported(resources.redis, millis(config.exporter.hold))
+    return Keeping(resources.redis, config.flow_engine, resources.objects, exported, archive)
 
 
 def _archived(folder: Path, pattern: str = "*.jsonl.gz") -> list[Path]:
@@ -167,6 +170,30 @@ async def test_more_references_than_one_look_are_compacted(
     assert len(timeline) == 4
     refs = [data_of(record)["ref"]["id"] for record in await whole(journal, run, VIEW_LOGS)]
     assert refs == [event.id for event in timeline[:3]]
+
+
+async def test_what_is_not_in_the_lake_waits_for_the_exporter(
+    journal: RedisJournal, resources: Resources, kept: Config
+) -> None:
+    runs = [await _ended(journal, resources, f"run-{days}", days * DAY) for days in (12, 11, 4, 3)]
+    ends = [int(await resources.redis.commands.zscore(keys.FLOWS_ENDED, run.flow_id)) for run in runs]
+    before = {run: await _contents(journal, run) for run in runs}
+    exported, keeping = Exported(resources.redis, millis(kept.exporter.hold)), _keeping(kept, resources)
+    await exported.note_many({keys.FLOWS_ENDED: ("0-0", 1)})
+    await keeping.run()
+    assert {run: await _contents(journal, run) for run in runs} == before
+    await exported.note_many({keys.FLOWS_ENDED: (f"{ends[0]}-0", 1)})
+    await keeping.run()
+    assert {run: await _contents(journal, run) for run in runs} == before
+    full = len(before[runs[0]][VIEW_TIMELINE])
+    for position, lengths in ((0, [0, full, full, full]), (2, [0, 0, 4, full])):
+        await exported.note_many({keys.FLOWS_ENDED: (f"{ends[position]}-1", 1)})
+        await keeping.run()
+        assert [len(await whole(journal, run, VIEW_TIMELINE)) for run in runs] == lengths
+    silent = await resources.redis.now_ms() - millis(kept.exporter.hold)
+    await resources.redis.commands.hset(keys.cursors(keys.FLOWS_ENDED), "exporter:seen", str(silent))
+    await keeping.run()
+    assert [len(await whole(journal, run, VIEW_TIMELINE)) for run in runs] == [0, 0, 4, 4]
 
 
 @pytest.mark.parametrize("said", [True, False])
