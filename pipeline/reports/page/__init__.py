@@ -1,0 +1,1 @@
+"""The page of a report: one file of HTML that needs nothing else."""
