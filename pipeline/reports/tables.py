@@ -124,7 +124,8 @@ LATENCY: Final = pa.schema(
 )
 """The histograms that the quantiles come from; they may be added up over any columns.
 
-`metric` is `wait` or `run` (of jobs that ended on the day, `host` empty) or `attempt`.
+`metric` is `wait` or `run` (of jobs that ended on the day, `host` empty), `attempt`, or `flow` (of runs of flows, with
+the name of the flow as `host` and an empty `job_type`).
 """
 
 REPORT_TABLES: Final[dict[str, pa.Schema]] = {
