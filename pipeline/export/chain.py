@@ -51,7 +51,7 @@ class Chain:
             mean = facts.bytes / max(1, facts.rows)
             self.state = State(epoch, facts.last, facts.added or None, facts.server, mean, facts.added)
         elif marker := await self._lake.marker(table, partition, epoch):
-            self.state = State(epoch, marker.start, marker.added or None, marker.server)
+            self.state = State(epoch, marker.start, marker.added, marker.server)
         else:
             self.state = replace(_NOTHING, epoch=epoch)
         return self.state
@@ -70,7 +70,7 @@ class Chain:
 
     async def step(self) -> bool:
         """Writes one more segment, or begins an epoch where one is due; whether there may be more to do."""
-        state = self.state or await self.load()
+        state = await self._begun()
         limits = self._limits
         page = await self.source.read(state.position, max_rows=limits.max_rows, max_bytes=limits.max_bytes)
         broken = judged(state, page) or await self._compared(state, page)
@@ -91,6 +91,13 @@ class Chain:
         mean = facts.bytes / max(1, facts.rows)
         self.state = replace(state, position=facts.last, added=facts.added or None, mean=mean)
         return facts.last != page.last or not page.ended
+
+    async def _begun(self) -> State:
+        """The state, with what was gone before the first entry of all was read."""
+        state = self.state or await self.load()
+        if state.position == START and state.added is None:
+            state = self.state = state.seen(await self.source.look(START))
+        return state
 
     async def _compared(self, state: State, page: Page) -> Break | None:
         """What the entries themselves say where another Redis answers than before."""
@@ -119,7 +126,7 @@ class Chain:
             self._follow()
             return
         _alarm(source, marker)
-        self.state = State(marker.epoch, marker.start, marker.added or None, look.server, state.mean, look.added)
+        self.state = State(marker.epoch, marker.start, marker.added, look.server, state.mean, look.added)
 
     def _follow(self) -> None:
         """Another exporter was faster: the end of the chain is looked up anew."""
@@ -130,7 +137,9 @@ class Chain:
 def _agreed(state: State, page: Page) -> State:
     """The state, now that the stream goes on from there."""
     look, added = page.look, state.added
-    if added is None and page.ended and look.added:
+    if not look.counts:
+        added = None
+    elif added is None and page.ended:
         added = look.added - len(page.rows)
     return replace(state, added=added, server=look.server, most=max(state.most, look.added))
 

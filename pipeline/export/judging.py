@@ -36,7 +36,7 @@ class State:
 
     def seen(self, look: Look) -> State:
         """After a look. What was gone before the very first entry was read is no loss of the exporter's."""
-        added = look.gone if self.added is None and self.position == START and look.added else self.added
+        added = look.gone if self.added is None and self.position == START and look.counts else self.added
         return replace(self, added=added, most=max(self.most, look.added))
 
 
@@ -47,7 +47,7 @@ class Break:
     reason: Reason
     start: str
     missing: int = 0
-    added: int = 0
+    added: int | None = None
     """As in `Marker`."""
 
 
@@ -59,8 +59,8 @@ def judged(state: State, page: Page) -> Break | None:
         return Break("rewritten", START, added=look.gone)
     if begun and not look.kept:
         return Break("rewritten", before(state.position))
-    if look.added == 0 and look.exists and not state.most:
-        return None  # A server, or a source, that does not count.
+    if not look.counts:
+        return None
     expected = None if state.added is None else state.added + count
     if look.added < max(state.most, expected or 0):
         return Break("rewritten", before(state.position))
@@ -76,7 +76,7 @@ def before(position: str) -> str:
 
 def is_doubtful(state: State, look: Look) -> bool:
     """Whether a look gives reason to read, and to judge, although nothing is due."""
-    if not look.oldest and state.added is not None and look.added != state.added:
+    if look.counts and not look.oldest and look.added != state.added:
         return True
     empty = Page((), "", state.position, ended=False, look=look)
     return judged(state, empty) is not None or is_another(state, look)

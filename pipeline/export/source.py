@@ -21,11 +21,13 @@ class Look:
     last: str
     """The highest position that the source ever had; `0-0` where there was none."""
     added: int
-    """How many entries it was ever given; 0 where that is not known."""
+    """How many entries it was ever given, if it counts them."""
     gone: int
     """How many of those are not there any more."""
     server: str
     """Redis' replication id: another one after a failover, and after most restarts."""
+    counts: bool = False
+    """Whether `added` and `gone` are known: runs are not counted, and streams only since Redis 7."""
     exists: bool = True
     kept: bool = True
     """Whether the entry at the cursor is still there, or may rightly be gone."""

@@ -66,7 +66,7 @@ class StreamSource:
             batch.execute_command("XINFO STREAM", self.stream)
             batch.execute_command("XRANGE", self.stream, f"({after}", until, "COUNT", count)
             now, server, facts, entries = await batch.execute(raise_on_error=False)
-        entries = _checked(self.stream, entries)
+        entries = _entries(self.stream, entries)
         return _look(self.stream, (now, server), facts, entries), entries
 
 
@@ -80,7 +80,7 @@ async def look_many(clients: RedisClients, places: Sequence[tuple[StreamSource, 
         now, server, *replies = await batch.execute(raise_on_error=False)
     pairs = zip(replies[::2], replies[1::2], strict=True)
     return [
-        _look(source.stream, (now, server), facts, _checked(source.stream, entries))
+        _look(source.stream, (now, server), facts, _entries(source.stream, entries))
         for (source, _), (facts, entries) in zip(places, pairs, strict=True)
     ]
 
@@ -147,7 +147,7 @@ def _look(stream: str, server: tuple[Any, Any], facts: Any, entries: Sequence[En
     (second, micro), replication = (_checked(stream, reply) for reply in server)
     now_ms, replica = int(second) * 1000 + int(micro) // 1000, str(replication.get("master_replid", ""))
     if isinstance(facts, Exception) and "no such key" in str(facts):
-        return Look(now_ms, "", START, 0, 0, replica, exists=False)
+        return Look(now_ms, "", START, 0, 0, replica, counts=True, exists=False)
     facts = _checked(stream, facts)
     added = int(facts.get("entries-added", 0))
     return Look(
@@ -157,7 +157,16 @@ def _look(stream: str, server: tuple[Any, Any], facts: Any, entries: Sequence[En
         added=added,
         gone=max(0, added - int(facts["length"])),
         server=replica,
+        counts="entries-added" in facts,
     )
+
+
+def _entries(stream: str, reply: Any) -> Sequence[Entry]:
+    """The entries of a range; none are behind the highest id that there can be, which Redis calls an error."""
+    if isinstance(reply, Exception) and "invalid start ID" in str(reply):
+        return ()
+    found: Sequence[Entry] = _checked(stream, reply)
+    return found
 
 
 def _checked(stream: str, reply: Any) -> Any:

@@ -39,8 +39,8 @@ class Marker:
     """By the clock of Redis."""
     server: str
     """The replication id of the Redis that had it so."""
-    added: int
-    """How many entries the stream had ever been given up to `start`; 0 where that is not known."""
+    added: int | None
+    """How many entries the stream had ever been given up to `start`, where that is known."""
 
     def to_json(self) -> bytes:
         """The document under the key of the marker."""

@@ -80,12 +80,9 @@ class LakeStore:
         return None
 
     async def epoch(self, table: str, partition: int) -> int:
-        """The highest epoch that a partition has segments or a marker of; the first where it has neither."""
-        folders = await self.objects.folders(self.bucket, self.layout.partition(table, partition))
-        begun = [int(name.removeprefix("epoch=")) for name in folders if re.fullmatch(r"epoch=\d{6}", name)]
+        """The highest epoch that a partition has a marker of; the first where it has none."""
         markers = await self._list(self.layout.partition(table, partition, "epochs"))
-        begun += [_number(info.key) for info in markers]
-        return max([FIRST, *begun])
+        return max([FIRST, *(_number(info.key) for info in markers)])
 
     async def marker(self, table: str, partition: int, epoch: int) -> Marker | None:
         """Why an epoch began; None where there is no such document."""
