@@ -33,7 +33,7 @@ class Period:
 
 @dataclass(frozen=True, slots=True)
 class Hole:
-    """An epoch that began within the period, since the stream did not go on where the lake ended."""
+    """An epoch that began since the stream did not go on where the lake ended; what is missing is of the period."""
 
     table: str
     partition: int
@@ -43,8 +43,10 @@ class Hole:
     missing: int
     """Entries that are not in the lake; 0 where nobody can count them."""
     after: datetime | None
-    """Of the last entry before the hole, in UTC; None where the lake had none."""
+    """Time of the last entry that the lake had, in UTC; None where it had none."""
     until: datetime | None
+    """Time of the last entry that the stream had when it was found out: what is missing came before."""
+    found: datetime
     """When it was found out, in UTC."""
 
 

@@ -18,7 +18,7 @@ HOSTILE = (
     "</script><script>document.title='run'</script>",
     '"><img src=x onerror=alert(1)>',
     "a\u202egnp.exe\u2066\x00\x1b[31m",
-    "=HYPERLINK(\"http://example.org\")",
+    '=HYPERLINK("http://example.org")',
     "</style></svg></table>&lt;&amp;",
     "名前." + "sehr-langer-name." * 14 + "example",
 )
@@ -26,11 +26,15 @@ _CODES = ("DOWNLOAD_TIMEOUT", "HTTP_503", "HTTP_404", "VALIDATION_CHECKSUM_HINT"
 _GROUPS = (("acme", "gallery", 900), ("acme", "default", 240), ("northwind", "default", 420), ("", "chat", 130))
 
 
-def report(days: int = 7, hosts: int = 40, *, names: Sequence[str] = (), holes: Sequence[Hole] = (), seed: int = 1) -> Report:
+def report(
+    days: int = 7, hosts: int = 40, *, names: Sequence[str] = (), holes: Sequence[Hole] = (), seed: int = 1
+) -> Report:
     """`names` stand for tenants, types, hosts, codes, breakers and flows beside plain ones."""
     period = Period(LAST - timedelta(days=days - 1), LAST, "Europe/Berlin")
     sample = _Sample(random.Random(seed), list(period), hosts, names)
-    tables = {name: pa.Table.from_pylist(list(getattr(sample, name)()), schema) for name, schema in REPORT_TABLES.items()}
+    tables = {
+        name: pa.Table.from_pylist(list(getattr(sample, name)()), schema) for name, schema in REPORT_TABLES.items()
+    }
     return Report(period, CREATED, tables, holes=holes)
 
 
@@ -44,8 +48,8 @@ def holes() -> list[Hole]:
     """One of each kind."""
     at = datetime(2026, 11, 24, 3, 12, 5, tzinfo=UTC)
     return [
-        Hole("status", 3, 2, "hole", 1204, at, at + timedelta(hours=2)),
-        Hole("logs", 0, 4, "rewritten", 0, None, at + timedelta(minutes=5)),
+        Hole("status", 3, 2, "hole", 1204, at, at + timedelta(hours=2), at + timedelta(hours=3)),
+        Hole("logs", 0, 4, "rewritten", 0, None, None, at + timedelta(minutes=5)),
     ]
 
 
@@ -64,11 +68,23 @@ class _Sample:
             completed = ended - failed - partial - canceled
             counted = completed + partial + failed
             yield {
-                **{"day": day, "tenant": tenant, "job_type": kind, "submitted": ended + self._luck.randrange(9)},
-                **{"ended": ended, "completed": completed, "partial": partial, "failed": failed, "canceled": canceled},
-                **{"success_rate": completed / counted if counted else None, "hours": 24.0},
-                **{"resources_completed": ended * 12, "resources_failed": failed * 5, "jobs_per_hour": ended / 24},
-                **{"peak_per_minute": ended // 90, **self._quantiles("wait", 900), **self._quantiles("run", 20_000)},
+                "day": day,
+                "tenant": tenant,
+                "job_type": kind,
+                "submitted": ended + self._luck.randrange(9),
+                "ended": ended,
+                "completed": completed,
+                "partial": partial,
+                "failed": failed,
+                "canceled": canceled,
+                "success_rate": completed / counted if counted else None,
+                "hours": 24.0,
+                "resources_completed": ended * 12,
+                "resources_failed": failed * 5,
+                "jobs_per_hour": ended / 24,
+                "peak_per_minute": ended // 90,
+                **self._quantiles("wait", 900),
+                **self._quantiles("run", 20_000),
             }
 
     def hosts_daily(self) -> Iterator[dict[str, Any]]:
@@ -77,13 +93,19 @@ class _Sample:
             for host in few:
                 row = self._attempts(self._busy(day, 300))
                 seconds = 0.4 * row["stored"]
-                row |= {"bytes_per_second": row["bytes"] / seconds if seconds else None, **self._quantiles("duration", 400)}
+                row |= {
+                    "bytes_per_second": row["bytes"] / seconds if seconds else None,
+                    **self._quantiles("duration", 400),
+                }
                 yield {"day": day, "tenant": "acme", "job_type": "gallery", "host": host, **row}
 
     def failures_daily(self) -> Iterator[dict[str, Any]]:
         for day in self._days:
             for rank, code in enumerate(self._codes):
-                counts = {"letters": self._luck.randrange(40) // (rank + 1), "retries": self._luck.randrange(200) // (rank + 1)}
+                counts = {
+                    "letters": self._luck.randrange(40) // (rank + 1),
+                    "retries": self._luck.randrange(200) // (rank + 1),
+                }
                 host = self._luck.choice(self._hosts)
                 yield {"day": day, "tenant": "acme", "job_type": "gallery", "host": host, "code": code, **counts}
 
@@ -91,10 +113,12 @@ class _Sample:
         rows = [{"host": host, **self._attempts(self._luck.randrange(20, 9000))} for host in self._hosts]
         for row in rows:
             row["failure_rate"] = (row["failed"] + row["retries"]) / row["attempts"]
-            row |= self._quantiles("duration", int(math.exp(self._luck.uniform(4, 10))))
+            row.update(self._quantiles("duration", int(math.exp(self._luck.uniform(4, 10)))))
         for rank, row in enumerate(sorted(rows, key=lambda row: (-row["duration_p95_ms"], row["host"])), 1):
             row["slowest"] = rank
-        for rank, row in enumerate(sorted(rows, key=lambda row: (-row["failure_rate"], -row["failed"], row["host"])), 1):
+        for rank, row in enumerate(
+            sorted(rows, key=lambda row: (-row["failure_rate"], -row["failed"], row["host"])), 1
+        ):
             row["failing"] = rank
         yield from rows
 
@@ -105,8 +129,13 @@ class _Sample:
                 unresolved = self._luck.randrange(letters + 1)
                 oldest = self._luck.uniform(600, 86_400 * len(self._days)) if unresolved else None
                 yield {
-                    **{"tenant": tenant, "job_type": kind, "code": code, "letters": letters, "unresolved": unresolved},
-                    **{"oldest_age_s": oldest, "p50_age_s": oldest and oldest / 3},
+                    "tenant": tenant,
+                    "job_type": kind,
+                    "code": code,
+                    "letters": letters,
+                    "unresolved": unresolved,
+                    "oldest_age_s": oldest,
+                    "p50_age_s": oldest and oldest / 3,
                 }
 
     def breakers_daily(self) -> Iterator[dict[str, Any]]:
@@ -115,7 +144,13 @@ class _Sample:
                 if self._luck.random() < 0.6:
                     opened = self._luck.randrange(1, 9)
                     open_ms = opened * self._luck.randrange(30_000, 900_000)
-                    yield {"day": day, "breaker": breaker, "opened": opened, "open_ms": open_ms, "open_at_end": opened // 8}
+                    yield {
+                        "day": day,
+                        "breaker": breaker,
+                        "opened": opened,
+                        "open_ms": open_ms,
+                        "open_at_end": opened // 8,
+                    }
 
     def flows_daily(self) -> Iterator[dict[str, Any]]:
         for day in self._days:
@@ -131,6 +166,14 @@ class _Sample:
                 for number, count in self._histogram(typical, max(8, size // 20)).items():
                     host = self._luck.choice(self._hosts) if metric == "attempt" else ""
                     row = {"day": day, "tenant": tenant, "job_type": kind, "host": host, "metric": metric}
+                    yield {**row, "bucket": number, "count": count}
+        yield from self._flow_latency()
+
+    def _flow_latency(self) -> Iterator[dict[str, Any]]:
+        for day in self._days:
+            for flow in ("catalogue", "harvest", *self._names):
+                row = {"day": day, "tenant": "acme", "job_type": "", "host": flow, "metric": "flow"}
+                for number, count in self._histogram(5_000_000, 30).items():
                     yield {**row, "bucket": number, "count": count}
 
     def _each(self) -> Iterator[tuple[date, tuple[str, str, int]]]:

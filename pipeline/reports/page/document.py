@@ -10,10 +10,10 @@ from importlib.resources import files
 from typing import Final
 from zoneinfo import ZoneInfo
 
-from pipeline.reports.page import sections, summary, words
+from pipeline.reports.page import summary, troubles, words, work
 from pipeline.reports.page.figures import Grid
-from pipeline.reports.page.markup import Html, join, name, tag
-from pipeline.reports.page.sections import Window
+from pipeline.reports.page.markup import Html, name, tag
+from pipeline.reports.page.window import Window
 from pipeline.reports.report import Hole, Report
 
 _ICON: Final = (
@@ -22,13 +22,13 @@ _ICON: Final = (
     "%3Cpath d='M4 12V8M8 12V4M12 12V6' stroke='white' stroke-width='2'/%3E%3C/svg%3E"
 )
 _SECTIONS: Final[Sequence[tuple[str, str, Callable[[Window], list[Html]]]]] = (
-    ("jobs", "Jobs", sections.jobs),
-    ("times", "Times", sections.durations),
-    ("resources", "Attempts and bytes", sections.resources),
-    ("failures", "Failures", sections.failures),
-    ("letters", "Dead letters", sections.letters),
-    ("breakers", "Circuit breakers", sections.breakers),
-    ("flows", "Flows", sections.flows),
+    ("jobs", "Jobs", work.jobs),
+    ("times", "Times", work.durations),
+    ("resources", "Attempts and bytes", work.resources),
+    ("failures", "Failures", troubles.failures),
+    ("letters", "Dead letters", troubles.letters),
+    ("breakers", "Circuit breakers", troubles.breakers),
+    ("flows", "Flows", work.flows),
 )
 _REASONS: Final = {
     "hole": "entries went before they were exported",
@@ -70,27 +70,29 @@ def _header(report: Report) -> Html:
         tag("li", "Tenant ", tag("b", name(report.tenant))) if report.tenant else tag("li", "All tenants"),
         tag("li", f"Made {words.day(created)} {created:%H:%M}"),
     ]
-    links = [tag("a", title, href=f"#{key}") for key, title, _ in _SECTIONS]
+    links = [] if _empty(report) else [tag("a", title, href=f"#{key}") for key, title, _ in _SECTIONS]
     return tag(
         "header",
         tag("p", "FetchBox report", class_="brand"),
         tag("h1", _days(report)),
         tag("ul", facts, class_="facts"),
-        tag("nav", links, aria_label="Sections"),
+        tag("nav", links, aria_label="Sections") if links else None,
     )
 
 
-def _main(window: Window) -> list[Html]:
-    report = window.report
-    empty = not any(table.num_rows for table in report.tables.values())
-    told = (
-        tag("p", "Nothing happened in this period, as far as the lake knows.", class_="empty card") if empty else None
-    )
+def _main(window: Window) -> list[Html | None]:
+    holes = _holes(window.report)
+    if _empty(window.report):
+        return [holes, tag("p", "Nothing happened in this period, as far as the lake knows.", class_="empty card")]
     shown = [
         tag("section", tag("h2", title), tag("div", figures(window), class_="figures"), id=key)
         for key, title, figures in _SECTIONS
     ]
-    return [join([_holes(report), told, None if empty else summary.tiles(window)]), *([] if empty else shown)]
+    return [holes, summary.tiles(window), *shown]
+
+
+def _empty(report: Report) -> bool:
+    return not any(table.num_rows for table in report.tables.values())
 
 
 def _holes(report: Report) -> Html | None:
@@ -101,7 +103,9 @@ def _holes(report: Report) -> Html | None:
     count = f"{words.count(missing)} entries are missing" if missing else "Entries may be missing or differ"
     more = ", and more that nobody could count" if missing and uncounted else ""
     rows = [_hole(hole, report.period.zone) for hole in report.holes]
-    grid = Grid(["Table", "What happened", "Partition", "Epoch", "Missing", "From", "Found out"], rows, texts=2)
+    grid = Grid(
+        ["Table", "What happened", "Partition", "Epoch", "Missing", "After", "Until", "Found out"], rows, texts=2
+    )
     return tag(
         "section",
         tag("h2", "The lake has holes in this period"),
@@ -121,6 +125,7 @@ def _hole(hole: Hole, zone: str) -> list[str | Html]:
         words.count(hole.missing) if hole.missing else "unknown",
         _moment(hole.after, zone),
         _moment(hole.until, zone),
+        _moment(hole.found, zone),
     ]
 
 
@@ -147,7 +152,10 @@ def _footer(report: Report) -> Html:
 
 def _days(report: Report) -> str:
     first, last = report.period.first, report.period.last
-    return words.weekday(first) if first == last else f"{words.day(first)} to {words.day(last)}"
+    if first == last:
+        return words.weekday(first)
+    start = words.day(first).removesuffix(f" {first.year}") if first.year == last.year else words.day(first)
+    return f"{start} to {words.day(last)}"
 
 
 def _moment(moment: datetime | None, zone: str) -> str:

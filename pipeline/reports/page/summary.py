@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from pipeline.reports.histogram import quantile
 from pipeline.reports.page import views, words
 from pipeline.reports.page.markup import Html, tag
-from pipeline.reports.page.sections import Window
+from pipeline.reports.page.window import Window
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,9 +85,3 @@ def still_open(breakers: pa.Table) -> set[str]:
     """The breakers that were open at the end of the last day that tells of them."""
     last = {row["breaker"]: row["open_at_end"] for row in breakers.sort_by("day").to_pylist()}
     return {breaker for breaker, is_open in last.items() if is_open}
-
-
-def peaks(table: pa.Table, key: str, column: str) -> dict[str, float]:
-    """The highest value of a column for each key that has any."""
-    found = table.group_by(key).aggregate([(column, "max")]).to_pylist()
-    return {row[key]: row[f"{column}_max"] for row in found if row[f"{column}_max"] is not None}

@@ -13,6 +13,8 @@ _SIZES: Final = ("B", "KB", "MB", "GB", "TB", "PB", "EB")
 _LARGE: Final = ((10**12, "T"), (10**9, "G"), (10**6, "M"), (10**4, "k"))
 _SPANS: Final = ((86_400_000, "d", 3_600_000, "h"), (3_600_000, "h", 60_000, "min"), (60_000, "min", 1000, "s"))
 NOTHING: Final = "\u2013"
+_SPACE: Final = "\u00a0"
+"""Between a number and its unit: no line ends there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +37,7 @@ def short(value: float | None) -> str:
     """`1,204`, `31.2 k`, `4.5 M`: for places with little room."""
     for size, letter in _LARGE:
         if value is not None and value >= size:
-            return f"{_three(value / (size if letter != 'k' else 1000))} {letter}"
+            return f"{_three(value / (size if letter != 'k' else 1000))}{_SPACE}{letter}"
     return count(value)
 
 
@@ -45,10 +47,10 @@ def share(value: float | None) -> str:
         return NOTHING
     percent = value * 100
     if 0 < percent < 0.1:
-        return "< 0.1 %"
+        return f"<{_SPACE}0.1{_SPACE}%"
     if 99.9 < percent < 100:
-        return "> 99.9 %"
-    return f"{percent:.0f} %" if percent == round(percent) else f"{percent:.1f} %"
+        return f">{_SPACE}99.9{_SPACE}%"
+    return f"{percent:.1f}".removesuffix(".0") + f"{_SPACE}%"
 
 
 def size(value: float | None) -> str:
@@ -58,7 +60,7 @@ def size(value: float | None) -> str:
     step = 0
     while value >= 1024 and step < len(_SIZES) - 1:
         value, step = value / 1024, step + 1
-    return f"{_three(value) if step else f'{value:.0f}'} {_SIZES[step]}"
+    return f"{_three(value) if step else f'{value:.0f}'}{_SPACE}{_SIZES[step]}"
 
 
 def duration(ms: float | None) -> str:
@@ -67,12 +69,13 @@ def duration(ms: float | None) -> str:
         return NOTHING
     ms = round(ms)
     if ms < 1000:
-        return f"{ms} ms"
+        return f"{ms}{_SPACE}ms"
     for large, named, small, rest_named in _SPANS:
         if ms >= large:
             rest = ms % large // small
-            return f"{ms // large:,} {named}" + (f" {rest} {rest_named}" if rest else "")
-    return f"{_three(ms / 1000)} s"
+            told = f"{ms // large:,}{_SPACE}{named}"
+            return f"{told}{_SPACE}{rest}{_SPACE}{rest_named}" if rest else told
+    return f"{_three(ms / 1000)}{_SPACE}s"
 
 
 def day(value: date) -> str:

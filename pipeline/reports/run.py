@@ -1,0 +1,65 @@
+"""A report from the lake: what is read for it, and from where."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import UTC, date, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from fetchbox.config.v1.config_pb2 import Config
+from kernel.objects import ObjectStore
+from pipeline.lake.store import LakeStore
+from pipeline.reports.build import COLUMNS, LOOKBACK_DAYS, report
+from pipeline.reports.holes import holes
+from pipeline.reports.report import Hole, Period, Report
+from pipeline.spark.lake import Days, read
+from pipeline.tables import BY_NAME
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def run(
+    spark: SparkSession,
+    config: Config,
+    period: Period,
+    *,
+    tenant: str = "",
+    source: str = "auto",
+    created: datetime | None = None,
+    told: Callable[[str], None] = lambda _step: None,
+) -> Report:
+    """The report of a period, of all tenants or one, from the lake of the configuration.
+
+    `source` is one of `pipeline.spark.lake.SOURCES`; `created` is now unless it is given; `told` hears what comes next.
+    ObjectStoreError and LakeFileError where the lake cannot be read.
+    """
+    made = created or datetime.now(UTC)
+    told("lake")
+    missing = asyncio.run(_holes(config, period))
+    days = ingest_days(period, made)
+    inputs = {
+        name: read(spark, config, BY_NAME[name], days, columns=columns, source=source)
+        for name, columns in COLUMNS.items()
+    }
+    return report(inputs, period, made, tenant=tenant, holes=missing, told=told)
+
+
+def ingest_days(period: Period, now: datetime) -> Days:
+    """The days in UTC on which entries about the period came: from some time before it until now."""
+    # A day of a time zone begins up to 14 hours before that of UTC, and what is told late is of later days.
+    first = period.first - timedelta(days=LOOKBACK_DAYS + 1)
+    return first, max(period.last + timedelta(days=1), _day(now))
+
+
+async def _holes(config: Config, period: Period) -> list[Hole]:
+    objects = ObjectStore(config.object_store)
+    try:
+        return await holes(LakeStore(objects, config), period)
+    finally:
+        await objects.close()
+
+
+def _day(moment: datetime) -> date:
+    return moment.astimezone(UTC).date()
