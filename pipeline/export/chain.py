@@ -107,8 +107,15 @@ class Chain:
         return Break("rewritten", before(state.position)) if count else None
 
     async def _begin(self, state: State, broken: Break, look: Look) -> None:
-        """Begins the next epoch, and raises the alarm; or follows the exporter that has."""
-        source = self.source
+        """Begins the next epoch, and raises the alarm; or follows the exporter that has.
+
+        What another exporter has brought into the lake may be gone from the stream: only who is at the end of the chain
+        can tell what is missing.
+        """
+        source, end = self.source, await self.load()
+        if (end.epoch, end.position) != (state.epoch, state.position):
+            self._follow()
+            return
         marker = Marker(
             reason=broken.reason,
             table=source.table.name,

@@ -43,7 +43,7 @@ class Page:
     last: str
     """The position behind them; that from which was read where there are none."""
     ended: bool
-    """Whether nothing more was there; never where a limit or the end of a day has cut the page."""
+    """Whether nothing more was there; never of a page that was to end at a position (`until`)."""
     look: Look
     """How the source stood in the moment of the last read."""
     bytes: int = field(default=0)

@@ -46,7 +46,8 @@ class StreamSource:
             look, entries = await self._batch(page.last, until or "+", asked)
             page.take(entries)
             if page.is_full or len(entries) < asked:
-                return page.told(look, ended=not page.is_full and not until)
+                is_whole = not page.is_full or page.last == look.last
+                return page.told(look, ended=is_whole and not until)
 
     async def ids(self, after: str, until: str) -> list[str]:
         """The ids of the entries in `(after, until]` that are there now."""
