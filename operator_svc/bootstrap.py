@@ -5,7 +5,7 @@ from fetchbox.jobs.jobs_pb2 import JobLog
 from fetchbox.operator.v1 import operator_service_pb2 as pb
 from fetchbox.operator.v1.operator_service_pb2_grpc import add_OperatorServiceServicer_to_server
 from kernel.announcements import Announcer
-from kernel.breakers import Breakers
+from kernel.breakers import BreakerLines, Breakers
 from kernel.config import seconds
 from kernel.dead_letters import DeadLetters
 from kernel.grpc_server import GrpcServer
@@ -56,7 +56,8 @@ async def build(config: Config, resources: Resources) -> Service:
     ledger, topics = Ledger(redis, config), Topics(redis, config)
     events = Feed[JobEvent]("operator-events", EventSource(redis, "operator-events"), clock)
     lines = Feed[Received[JobLog]]("operator-log-lines", LineSource(redis, "operator-log-lines"), clock)
-    breakers = Breakers(redis, config.circuit_breaker, clock)
+    breaker_lines = BreakerLines(topics.logs.publish, clock)
+    breakers = Breakers(redis, config.circuit_breaker, clock, lines=breaker_lines)
     views = ListViews(redis, config)
     health = _health(config, resources, Backlogs(redis, config), views, breakers)
     service = _service(config, resources, ledger, topics, events, lines, breakers, views, health)

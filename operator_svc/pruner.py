@@ -3,7 +3,8 @@
 A job that has not ended is never removed; the deciding look at its status is inside the script that removes it. Each
 pass does a bounded amount of work, so a backlog is worked off over several passes and nobody waits for a long one.
 The size of all records is estimated from a random sample, and is exact where the sample holds them all. Both limits are
-about jobs of manifests: a task job's record expires by itself (`expirer.py`).
+about jobs of manifests: a task job's record expires by itself (`expirer.py`). Neither removes a job whose last status
+the exporter may not have written into the lake yet, until that has been silent for `exporter.hold`.
 """
 
 from collections.abc import Sequence
@@ -11,7 +12,7 @@ from collections.abc import Sequence
 from fetchbox.config.v1.config_pb2 import Config
 from kernel.config import millis
 from kernel.ledger import Ledger
-from kernel.ledger.retention import Retention
+from kernel.ledger.retention import ExportedJobs, Retention
 from kernel.redis import RedisClients
 from kernel.telemetry import metrics
 from kernel.telemetry.logs import get_logger
@@ -31,6 +32,7 @@ class Pruner:
         self._ledger = ledger
         self._clients = clients
         self._index = Retention(clients, config)
+        self._exported = ExportedJobs(clients, config)
         self._retention_ms = millis(config.ledger.retention)
         self._max_bytes = config.ledger.max_bytes
         self._idle_ms = millis(config.ledger.idle_timeout)
@@ -53,15 +55,15 @@ class Pruner:
     async def remove_old(self) -> int:
         """Removes records of jobs that ended before the retention time."""
         until = await self._clients.now_ms() - self._retention_ms
-        removed = await self._remove(await self._ledger.ended_before(until, MAX_REMOVED), until)
-        return self._told(removed, "retention")
+        ended = await self._exported.of(await self._ledger.ended_before(until, MAX_REMOVED))
+        return self._told(await self._remove(ended, until), "retention")
 
     async def remove_excess(self) -> int:
         """Removes the records that ended first, until the rest is within the size cap."""
         excess = await self.size() - self._max_bytes
         removed = 0
         now = await self._clients.now_ms()
-        for job_id in await self._index.oldest_ended(MAX_REMOVED) if excess > 0 else ():
+        for job_id in await self._exported.of(await self._index.oldest_ended(MAX_REMOVED)) if excess > 0 else ():
             if excess <= 0:
                 break
             size = await self._ledger.size(job_id)

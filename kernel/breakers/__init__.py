@@ -2,6 +2,7 @@
 
 from kernel.breakers.breakers import Breakers
 from kernel.breakers.gauges import BreakerGauges
+from kernel.breakers.lines import BreakerLines
 from kernel.breakers.results import result_of
 from kernel.breakers.types import CLOSED, HALF_OPEN, OPEN, STATES, Admission, BreakerState
 
@@ -12,6 +13,7 @@ __all__ = [
     "STATES",
     "Admission",
     "BreakerGauges",
+    "BreakerLines",
     "BreakerState",
     "Breakers",
     "result_of",

@@ -23,6 +23,7 @@ from typing import Final
 
 from fetchbox.config.v1 import config_pb2
 from kernel.breakers.book import Book, Standing
+from kernel.breakers.lines import BreakerLines
 from kernel.breakers.memory import Memory
 from kernel.breakers.probes import Probes
 from kernel.breakers.reports import Reports
@@ -55,8 +56,12 @@ class Breakers:
         clock: Clock,
         rng: random.Random | None = None,
         probe_seconds: float = 10.0,
+        lines: BreakerLines | None = None,
     ) -> None:
-        """`probe_seconds`: how long the place of a probe is kept after the death of its process."""
+        """`probe_seconds`: how long the place of a probe is kept after the death of its process.
+
+        `lines` publish when breakers open and close, as this process is told.
+        """
         terms = Terms.of(config)
         self._clock = clock
         self._fresh = min(FRESH_SECONDS, terms.cooldown / 2000)
@@ -66,6 +71,7 @@ class Breakers:
         self._memory = Memory(terms.cooldown / 1000, rng or random.Random())  # noqa: S311 - spreads load, no secret
         self._reports = Reports(self._book, clock, self._told)
         self._probes = Probes(self._book, clock, probe_seconds)
+        self._lines = lines
         self._turn: bytes | None = None
         self._look_began = self._again_at = self._stale_at = float("-inf")
         self._looking: asyncio.Task[None] | None = None
@@ -83,6 +89,8 @@ class Breakers:
         await ended(looking)
         await self._probes.stop()
         await self._reports.stop()
+        if self._lines is not None:
+            await self._lines.stop()
         self._book.close()
 
     def known(self, name: str) -> Admission | None:
@@ -180,9 +188,13 @@ class Breakers:
         if standing.value and standing.state == OPEN:
             _log.warn("breaker_opened", key=name)
             metrics.BREAKERS_OPENED.labels(kind).inc()
+            if self._lines is not None:
+                self._lines.opened(name)
         elif standing.value and standing.state == CLOSED:
             _log.info("breaker_closed", key=name, duration_ms=standing.value)
             metrics.BREAKER_OPEN_SECONDS.labels(kind).inc(standing.value / 1000)
+            if self._lines is not None:
+                self._lines.closed(name, standing.value)
         self._learn(name, standing)
 
     def _learn(self, name: str, standing: Standing) -> None:

@@ -7,8 +7,9 @@ import pytest
 from fetchbox.jobs.jobs_pb2 import JobState, JobStatus
 from fetchbox.operator.v1 import operator_service_pb2 as pb
 from kernel import keys
-from kernel.config import defaults, seconds
+from kernel.config import defaults, millis, seconds
 from kernel.ids import uuid7
+from kernel.log.exported import Exported
 from operator_svc import pruner as pruner_module
 from operator_svc.pruner import Pruner
 
@@ -90,6 +91,46 @@ async def test_a_job_that_is_replayed_before_its_removal_stays(hand, config):
     await hand.settle(job_id, 1, replay=1)
     await age(hand, job_id, 31 * 86_400_000)
     await pruner.run()
+    assert await left(hand) == set()
+
+
+@pytest.mark.req("R001-4.03")
+@pytest.mark.parametrize("by", ["age", "size"])
+async def test_a_job_whose_last_status_is_not_in_the_lake_waits_for_the_exporter(hand, config, by):
+    """Both limits wait, for `exporter.hold` at most; a partition that is exported to its end holds up nothing."""
+    config.ledger.max_bytes = 1 if by == "size" else config.ledger.max_bytes
+    topic, days = hand.topics.status, {"old": 33, "older": 34, "oldest": 35}
+    ids = {name: await hand.ended() for name in days}
+    now = await hand.clients.now_ms()
+    for name, job_id in ids.items():
+        await age(hand, job_id, days[name] * 86_400_000)
+        stream = topic.stream(topic.partition_of(job_id))
+        await hand.clients.commands.delete(stream)
+    for name in ("oldest", "older", "old"):
+        for partition in range(topic.partitions):
+            fields = {"payload": b"", "of": name}
+            await hand.clients.commands.xadd(topic.stream(partition), fields, id=f"{now - days[name] * 86_400_000}-5")
+    exported = Exported(hand.clients, millis(config.exporter.hold))
+    streams = [topic.stream(partition) for partition in range(topic.partitions)]
+
+    async def removed() -> set[str]:
+        await Pruner(hand.ledger, hand.clients, config).run()
+        kept = await left(hand)
+        return {name for name, job_id in ids.items() if job_id not in kept}
+
+    await exported.note_many(dict.fromkeys(streams, ("0-0", 1)))
+    assert await removed() == set()
+    between = f"{now - 34 * 86_400_000 + 5_000}-0"
+    await exported.note_many(dict.fromkeys(streams, (between, 1)))
+    assert await removed() == {"oldest", "older"}
+    silent = now - millis(config.exporter.hold)
+    for stream in streams:
+        await hand.clients.commands.hset(keys.cursors(stream), "exporter:seen", str(silent))
+    assert await removed() == {"oldest", "older", "old"}
+    rest = await hand.ended()
+    await age(hand, rest, 31 * 86_400_000)
+    await exported.note_many({stream: (await topic.last(part), 1) for part, stream in enumerate(streams)})
+    await Pruner(hand.ledger, hand.clients, config).run()
     assert await left(hand) == set()
 
 
