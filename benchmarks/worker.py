@@ -37,6 +37,7 @@ from kernel.lists.lane import ListLane
 from kernel.objects import ObjectStore
 from kernel.redis import RedisClients
 from worker_svc.deadlines import Deadlines
+from worker_svc.endings import Endings
 from worker_svc.fetch import Fetcher
 from worker_svc.fetching import TaskRunner
 from worker_svc.files import FileRunner
@@ -82,7 +83,7 @@ def _runner(config: Config, clients: RedisClients, slots: int) -> Runner:
     clock, retries = SystemClock(), Retries(config)
     objects = ObjectStore(config.object_store)
     fetcher = Fetcher(config, objects, MemoryHostGates(clock), clock)
-    tasks = TaskRunner(config, HandlerRegistry(config), fetcher, objects, clock, retries)
+    tasks = TaskRunner(config, HandlerRegistry(config), fetcher, objects, clock, Endings(clock, retries))
     lane = WorkerLane(clients, config, "bench", clock, random.Random(1), lambda _: False, retries)
     breakers = Breakers(clients, config.circuit_breaker, clock)
     steps, logs = StepHandlers(config), StepLogs(EventManager(internal_bus()))

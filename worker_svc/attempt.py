@@ -15,7 +15,7 @@ from worker_svc.fetch import Fetcher, policy_of
 class Attempt:
     """One attempt: the `TaskContext` that `kernel.handlers` promises, and the log lines it collects."""
 
-    __slots__ = ("_clock", "_config", "_fetcher", "_objects", "_task", "attempt", "logs", "provenance")
+    __slots__ = ("_began", "_clock", "_config", "_fetcher", "_objects", "_task", "attempt", "logs", "provenance")
 
     def __init__(
         self, task: DownloadTask, attempt: int, config: Config, fetcher: Fetcher, objects: ObjectStore, clock: Clock
@@ -29,6 +29,12 @@ class Attempt:
         self._fetcher = fetcher
         self._objects = objects
         self._clock = clock
+        self._began = clock.monotonic()
+
+    @property
+    def seconds(self) -> float:
+        """How long it has taken so far."""
+        return self._clock.monotonic() - self._began
 
     async def fetch(self, task: DownloadTask) -> StoredObject:
         """Downloads the task's URL to where its object belongs; raises `FetchFailure`."""
@@ -56,16 +62,13 @@ class Attempt:
 
     def log(self, message: str, **fields: str) -> None:
         """Adds a line to the job's log; it is published when the attempt is settled."""
-        self.logs.append(self.line(LOG_LEVEL_INFO, message, fields))
-
-    def line(self, level: int, message: str, fields: dict[str, str]) -> JobLog:
-        """A log line of this task, now."""
-        return JobLog(
+        line = JobLog(
             job_id=self._task.job_id,
             resource_id=self._task.resource_id,
-            level=level,  # type: ignore[arg-type]  # the stubs want the enum's own alias
+            level=LOG_LEVEL_INFO,
             message=message,
             fields=fields,
             timestamp_ms=self._clock.now_ms(),
             trace_id=self._task.trace_id,
         )
+        self.logs.append(line)

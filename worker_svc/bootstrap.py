@@ -14,7 +14,7 @@ import grpc
 from fetchbox.config.v1.config_pb2 import Config
 from fetchbox.worker.v1 import worker_service_pb2 as pb
 from fetchbox.worker.v1 import worker_service_pb2_grpc as pb_grpc
-from kernel.breakers import BreakerGauges, Breakers
+from kernel.breakers import BreakerGauges, BreakerLines, Breakers
 from kernel.config import TASKS, seconds
 from kernel.env_secrets import environment_secrets
 from kernel.flows.bus import internal_bus
@@ -46,6 +46,7 @@ from worker_svc.cancel import POLL_SECONDS, CancelWatch
 from worker_svc.conclusion import Conclusion
 from worker_svc.connections import Connections
 from worker_svc.deadlines import Deadlines
+from worker_svc.endings import Endings
 from worker_svc.fetch import Fetcher
 from worker_svc.fetching import TaskRunner
 from worker_svc.files import FileRunner
@@ -74,6 +75,7 @@ class _Base:
     worker_id: str
     deadlines: Deadlines
     retries: Retries
+    endings: Endings
     breakers: Breakers
     tasks: TaskHandlers
     steps: StepHandlers
@@ -103,7 +105,7 @@ async def build(config: Config, resources: Resources) -> Service:
     gates = RedisHostGates(resources.redis.commands, clock)
     fetcher = Fetcher(config, resources.objects, gates, clock, breakers=base.breakers, secrets=secrets)
     files = FileRunner(config, resources.objects)
-    fetches = TaskRunner(config, handlers, fetcher, resources.objects, clock, base.retries)
+    fetches = TaskRunner(config, handlers, fetcher, resources.objects, clock, base.endings)
     logs = StepLogs(base.events)
     queued = QueuedRunner(config, Ways(base.tasks, base.steps), lane, clock, base.breakers, logs)
     work = Work(fetches, queued, files)
@@ -132,19 +134,25 @@ async def build(config: Config, resources: Resources) -> Service:
 def _base(config: Config, resources: Resources, secrets: Mapping[str, str]) -> _Base:
     worker_id = uuid7()
     about_worker(worker_id)
-    steps = StepHandlers(config)
+    steps, retries = StepHandlers(config), Retries(config)
     return _Base(
         config,
         resources,
         worker_id,
         Deadlines(config, steps),
-        Retries(config),
-        Breakers(resources.redis, config.circuit_breaker, resources.clock),
+        retries,
+        Endings(resources.clock, retries),
+        _breakers(config, resources),
         TaskHandlers(config, secrets),
         steps,
         EventManager(internal_bus(), config.flow_engine.max_event_bytes),
         asyncio.Event(),
     )
+
+
+def _breakers(config: Config, resources: Resources) -> Breakers:
+    lines = BreakerLines(Topics(resources.redis, config).logs.publish, resources.clock)
+    return Breakers(resources.redis, config.circuit_breaker, resources.clock, lines=lines)
 
 
 _L = TypeVar("_L", bound=WorkerLane)
@@ -200,7 +208,8 @@ def _lending(base: _Base, lane: WorkerLane, work: Work, finalizer: Finalizer) ->
     leases = RemoteLeases(base.resources.redis, config)
     lending = Lending(config, lender, leases, Waiting(lender, lane, clock), clock, base.tasks.remote)
     late, kick = work.late, finalizer.kick
-    return lending, Returning(config, lender, leases, deadline=base.deadlines, late=late, final_due=kick)
+    returning = Returning(config, lender, leases, base.endings, deadline=base.deadlines, late=late, final_due=kick)
+    return lending, returning
 
 
 def _engine(base: _Base, journal: RedisJournal) -> list[Duty]:

@@ -8,20 +8,20 @@ from typing import Any
 
 from fetchbox.config.v1.config_pb2 import Config
 from fetchbox.errors.v1 import errors_pb2
-from fetchbox.jobs.jobs_pb2 import LOG_LEVEL_ERROR, LOG_LEVEL_INFO, LOG_LEVEL_WARN, DownloadTask, HttpHeader
+from fetchbox.jobs.jobs_pb2 import DownloadTask, HttpHeader
 from kernel import keys
 from kernel.clock import Clock
 from kernel.config import seconds
-from kernel.errors import failure_name, is_retryable
+from kernel.errors import failure_name
 from kernel.handlers import HandlerRegistry, JobHandler, StoredObject
 from kernel.lanes.types import Claim, Failure, Outcome, Success
 from kernel.objects import ObjectStore, ObjectStoreError
 from kernel.telemetry import metrics, tracing
 from worker_svc.attempt import Attempt
+from worker_svc.endings import Endings
 from worker_svc.faults import failure_of
 from worker_svc.fetch import Fetcher, FetchFailure
 from worker_svc.results import failed_line, stored_line
-from worker_svc.retries import Retries
 
 _SCHEMES = ("http://", "https://")
 _DEADLINE = failure_name(errors_pb2.FAILURE_CODE_DOWNLOAD_DEADLINE)
@@ -43,14 +43,14 @@ class TaskRunner:
         fetcher: Fetcher,
         objects: ObjectStore,
         clock: Clock,
-        retries: Retries,
+        endings: Endings,
     ) -> None:
         self._config = config
         self._handlers = handlers
         self._fetcher = fetcher
         self._objects = objects
         self._clock = clock
-        self._retries = retries
+        self._endings = endings
         self._pause = seconds(config.worker.backoff.max)
         self._longest_wait = seconds(config.fetcher.max_retry_after)
 
@@ -85,7 +85,7 @@ class TaskRunner:
     async def _attempt(self, claim: Claim, task: DownloadTask, attempt: Attempt, handler: JobHandler) -> Outcome:
         try:
             stored = await handler.run(task, attempt)
-            return _stored(claim, attempt, stored)
+            return self._stored(claim, attempt, stored)
         except FetchFailure as failure:
             failed = self._failed(claim, attempt, failure.code, failure.message, failure.facts, failure.counts)
             failed.retry_after = failure.retry_after if failed.code != _STORE_DOWN else self._pause
@@ -107,7 +107,10 @@ class TaskRunner:
         handler = self._handlers.get(claim.job_type)
         own = handler is not None and type(handler).run is not JobHandler.run
         code = _HANDLER_DEADLINE if own else _DEADLINE
-        return _plain(claim, code, f"the attempt exceeded its deadline of {deadline:g} s")
+        message = f"the attempt exceeded its deadline of {deadline:g} s"
+        failure = _plain(claim, code, message)
+        failure.logs = (self._endings.failed(claim, code, message, deadline, counts=True, facts={}),)
+        return failure
 
     def canceled(self, claim: Claim) -> Failure:
         """The outcome of an attempt whose job was canceled."""
@@ -138,17 +141,16 @@ class TaskRunner:
         counts: bool = True,
     ) -> Failure:
         """The failure and its line. An outage of our own store is no fault of the task: it costs no attempt either."""
-        task, attempts = claim.task, claim.attempt + 1
         counts = counts and code != _STORE_DOWN
-        final = counts and (not is_retryable(code) or claim.attempt >= self._retries(claim).max_retries)
-        fields = {name: str(value) for name, value in (facts or {}).items()}
-        line = attempt.line(
-            LOG_LEVEL_ERROR if final else LOG_LEVEL_WARN,
-            f"attempt {attempts} {'failed' if counts else 'was put off'}: {message}",
-            {**fields, "code": code, "attempt": str(attempts)},
-        )
-        detail = failed_line(task, attempts, code, message, facts or {})
+        known = facts or {}
+        line = self._endings.failed(claim, code, message, attempt.seconds, counts=counts, facts=known)
+        detail = failed_line(claim.task, claim.attempt + 1, code, message, known)
         return Failure(code, message, detail, counts=counts, logs=(*attempt.logs, line))
+
+    def _stored(self, claim: Claim, attempt: Attempt, stored: StoredObject) -> Success:
+        metrics.BYTES_STORED.inc(stored.size)
+        line = self._endings.stored(claim, stored, attempt.seconds, attempt.provenance)
+        return Success(stored_line(claim.task, claim.attempt + 1, stored), (*attempt.logs, line))
 
 
 def _refusal(task: DownloadTask) -> tuple[str, str] | None:
@@ -158,23 +160,6 @@ def _refusal(task: DownloadTask) -> tuple[str, str] | None:
     if not task.url[:8].lower().startswith(_SCHEMES):
         return _BAD_URL, "the URL is not http or https"
     return None
-
-
-def _stored(claim: Claim, attempt: Attempt, stored: StoredObject) -> Success:
-    task, attempts = claim.task, claim.attempt + 1
-    metrics.BYTES_STORED.inc(stored.size)
-    fields = {
-        "key": stored.key,
-        "size": str(stored.size),
-        "sha256": stored.sha256,
-        "content_type": stored.content_type,
-        "final_url": stored.final_url,
-        "http_status": str(stored.http_status),
-        "attempt": str(attempts),
-        **attempt.provenance,
-    }
-    line = attempt.line(LOG_LEVEL_INFO, "stored", fields)
-    return Success(stored_line(task, attempts, stored), (*attempt.logs, line))
 
 
 def _plain(claim: Claim, code: str, message: str) -> Failure:

@@ -18,6 +18,7 @@ from kernel.lanes.lending import LendingLane
 from kernel.lanes.lent import Lent
 from kernel.lanes.remote import FENCED, RemoteLeases
 from kernel.lanes.types import Claim, Failure, Outcome, Success
+from worker_svc.endings import Endings
 from worker_svc.results import failed_line, stored_line
 from worker_svc.told import check_events, check_result
 
@@ -32,6 +33,7 @@ class Returning:
         config: Config,
         lane: LendingLane,
         leases: RemoteLeases,
+        endings: Endings,
         *,
         deadline: Callable[[Claim], float],
         late: Callable[[Claim, float], Failure],
@@ -43,6 +45,7 @@ class Returning:
         """
         self._lane = lane
         self._leases = leases
+        self._endings = endings
         self._deadline = deadline
         self._late = late
         self._final_due = final_due
@@ -85,7 +88,12 @@ class Returning:
         lent = self._lent(worker_id, name)
         if lent.job_id:
             raise _other_kind("object", "a task of seed 004: it is done with a `result`")
-        return await self._end(lent, lambda claim: Success(stored_line(claim.task, claim.attempt + 1, stored)))
+
+        def succeeded(claim: Claim) -> Success:
+            line = self._endings.stored(claim, stored, None)
+            return Success(stored_line(claim.task, claim.attempt + 1, stored), (line,))
+
+        return await self._end(lent, succeeded)
 
     async def complete_task(self, worker_id: str, name: str, result: bytes) -> str:
         """Settles the claim of a task of seed 004 as done; the word of `SettleTaskResponse.outcome`."""
@@ -99,9 +107,11 @@ class Returning:
         """Settles an attempt as failed; the word of `SettleTaskResponse.outcome`."""
 
         def failed(claim: Claim) -> Failure:
-            fetched = claim.queued is None
-            detail = failed_line(claim.task, claim.attempt + 1, code, message, {}) if fetched else b""
-            return Failure(code, message, detail, retry_after)
+            if claim.queued is not None:
+                return Failure(code, message, retry_after=retry_after)
+            line = self._endings.failed(claim, code, message, None, counts=True, facts={})
+            detail = failed_line(claim.task, claim.attempt + 1, code, message, {})
+            return Failure(code, message, detail, retry_after, logs=(line,))
 
         return await self._end(self._lent(worker_id, name), failed)
 

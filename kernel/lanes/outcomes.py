@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from fetchbox.jobs.jobs_pb2 import DownloadTask, LogLevel, QueuedTask
+from fetchbox.jobs.jobs_pb2 import DownloadTask, QueuedTask
 from kernel import keys
 from kernel.lanes.entry import Entry
 from kernel.lanes.item import Item
@@ -20,20 +20,20 @@ from kernel.lanes.publications import (
     Snapshot,
     completed_line,
     dead_letter,
+    failed_line,
     is_dead,
-    log_line,
     park,
+    put_off_line,
 )
 from kernel.lanes.tally import Tally
 from kernel.lanes.task_outcomes import TaskOutcomes
 from kernel.lanes.types import Claim
-from kernel.ledger.record import error_json, error_of
+from kernel.ledger.record import error_json
 from kernel.telemetry import metrics
 from kernel.telemetry.logs import get_logger
 
 _log = get_logger(__name__)
 
-_INFO, _WARN, _ERROR = LogLevel.LOG_LEVEL_INFO, LogLevel.LOG_LEVEL_WARN, LogLevel.LOG_LEVEL_ERROR
 _FAILED = frozenset({"failed", "retrying"})
 _PRIVATE = frozenset({b"x", b"r"})
 """Verdicts that change nothing about a job that has a total."""
@@ -112,7 +112,7 @@ class Outcomes:
             task = entry.work
             assert isinstance(task, DownloadTask)  # noqa: S101 - only decoded entries are started
             if verdict == 0:
-                self._publisher.log(flush, task.job_id, log_line(task, _INFO, "completed", job.updated_ms, {}))
+                self._publisher.log(flush, task.job_id, completed_line(task, job.updated_ms, entry.attempts + 1))
             elif isinstance(verdict, bytes):
                 self._failed_before(flush, job, task, verdict)
             elif verdict == -2 and job.status != "canceled":
@@ -140,7 +140,7 @@ class Outcomes:
             return
         task = item.claim.task
         if verdict == b"s":
-            self._publisher.log(flush, task.job_id, log_line(task, _INFO, "completed", job.updated_ms, {}))
+            self._publisher.log(flush, task.job_id, completed_line(task, job.updated_ms, item.verdict.attempts))
         elif verdict != b"c":
             self._failed_before(flush, job, task, verdict)
         self._acknowledge(flush, item.claim)
@@ -155,8 +155,7 @@ class Outcomes:
             if completed:
                 line = completed_line(task, job.updated_ms, item.verdict.attempts)
             else:
-                fields = {"attempt": str(item.verdict.attempts), "code": item.code}
-                line = log_line(task, _ERROR, item.message, job.updated_ms, fields)
+                line = failed_line(task, job.updated_ms, item.verdict.error)
             self._publisher.log(flush, task.job_id, line)
         if not completed:
             self._publisher.letter(flush, task.job_id, dead_letter(task, item.verdict.error, job.updated_ms))
@@ -167,19 +166,16 @@ class Outcomes:
         self._tell(flush, item, "completed" if completed else "failed", final_due=job.fin == "due")
 
     def _parked(self, flush: Flush, job: Snapshot, item: Item) -> None:
-        claim, verdict = item.claim, item.verdict
+        claim = item.claim
         if item.logs:
             self._own_logs(flush, job, item)
         else:
-            fields = {"attempt": str(verdict.attempts), "code": item.code, "delay_ms": str(verdict.delay_ms)}
-            line = log_line(claim.task, _WARN, item.message, job.updated_ms, fields)
-            self._publisher.log(flush, claim.task.job_id, line)
+            self._publisher.log(flush, claim.task.job_id, put_off_line(item, job.updated_ms))
         park(flush, item, self._publisher.lanes[claim.partition], self._consumer)
         self._tell(flush, item, "retrying")
 
     def _failed_before(self, flush: Flush, job: Snapshot, task: Any, error: bytes) -> None:
-        code, message = error_of(error)
-        self._publisher.log(flush, task.job_id, log_line(task, _ERROR, message, job.updated_ms, {"code": code}))
+        self._publisher.log(flush, task.job_id, failed_line(task, job.updated_ms, error))
         self._publisher.letter(flush, task.job_id, dead_letter(task, error, job.updated_ms))
 
     def _refused(self, flush: Flush, items: Sequence[Item], reason: str) -> None:

@@ -106,8 +106,24 @@ def completed_line(task: DownloadTask | QueuedTask, at_ms: int, attempt: int) ->
 
 @lru_cache(64)
 def _completed(attempt: int) -> bytes:
-    line = JobLog(level=LogLevel.LOG_LEVEL_INFO, message="completed", fields={"attempt": str(attempt)})
-    return line.SerializeToString()
+    fields = {"attempt": str(attempt), "outcome": "done"}
+    return JobLog(level=LogLevel.LOG_LEVEL_INFO, message="completed", fields=fields).SerializeToString()
+
+
+def failed_line(task: DownloadTask | QueuedTask, at_ms: int, error: bytes) -> bytes:
+    """The entry of `jobs.logs` for work that failed for good and has none of its own, by what the record keeps."""
+    code, message = error_of(error)
+    fields = {"attempt": str(_attempts(error)), "code": code, "outcome": "failed"}
+    return log_line(task, LogLevel.LOG_LEVEL_ERROR, message, at_ms, fields)
+
+
+def put_off_line(item: Item, at_ms: int) -> bytes:
+    """The entry of `jobs.logs` for work that is done again later and has none of its own; a deferral is no attempt."""
+    verdict, claim = item.verdict, item.claim
+    fields = {"attempt": str(verdict.attempts), "code": item.code, "delay_ms": str(verdict.delay_ms)}
+    if verdict.attempts > claim.attempt:
+        fields["outcome"] = "retry"
+    return log_line(claim.queued or claim.task, LogLevel.LOG_LEVEL_WARN, item.message, at_ms, fields)
 
 
 def _line_of(task: DownloadTask | QueuedTask, at_ms: int) -> bytes:

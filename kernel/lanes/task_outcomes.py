@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fetchbox.jobs.jobs_pb2 import JobStatus, LogLevel, QueuedTask
+from fetchbox.jobs.jobs_pb2 import JobStatus, QueuedTask
 from kernel import keys
 from kernel.lanes.entry import Entry
 from kernel.lanes.item import Item
@@ -19,14 +19,13 @@ from kernel.lanes.publications import (
     common_status,
     completed_line,
     dead_letter,
+    failed_line,
     is_dead,
-    log_line,
     park,
+    put_off_line,
 )
 from kernel.ledger.record import error_json, error_of, log_offset
 from kernel.telemetry import metrics
-
-_INFO, _WARN, _ERROR = LogLevel.LOG_LEVEL_INFO, LogLevel.LOG_LEVEL_WARN, LogLevel.LOG_LEVEL_ERROR
 
 
 class TaskOutcomes:
@@ -88,17 +87,14 @@ class TaskOutcomes:
         self._end(flush, item, "failed" if failed else "completed")
 
     def _parked(self, flush: Flush, item: Item, updated: int) -> None:
-        task, verdict = _task(item), item.verdict
-        fields = {"attempt": str(verdict.attempts), "code": item.code, "delay_ms": str(verdict.delay_ms)}
         self._own_logs(flush, item, updated)
-        self._publisher.log(flush, task.job_id, log_line(task, _WARN, item.message, updated, fields))
+        self._publisher.log(flush, item.claim.job_id, put_off_line(item, updated))
         park(flush, item, keys.QUEUE, self._consumer)
         flush.told.append((item, "retrying", False))
 
     def _failed(self, flush: Flush, task: QueuedTask, error: bytes, updated: int) -> None:
-        code, message = error_of(error)
-        self._publisher.log(flush, task.job_id, log_line(task, _ERROR, message, updated, {"code": code}))
-        if is_dead(task, code):
+        self._publisher.log(flush, task.job_id, failed_line(task, updated, error))
+        if is_dead(task, error_of(error)[0]):
             self._publisher.letter(flush, task.job_id, dead_letter(task, error, updated))
 
     def _status(
