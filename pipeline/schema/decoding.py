@@ -10,6 +10,7 @@ import pyarrow as pa
 from pipeline.schema import messages
 from pipeline.schema.columns import arrow_schema
 from pipeline.schema.entries import payload, place
+from pipeline.schema.redacting import redacted
 from pipeline.schema.rows import Quarantined, Row
 from pipeline.tables import Table
 
@@ -19,8 +20,9 @@ class Decoded:
     """What became of entries; each of them is in one of the two, and both are in their order."""
 
     batch: pa.Table
-    """The rows, by `arrow_schema`."""
+    """The rows, by `arrow_schema`, without secrets."""
     quarantined: list[Quarantined]
+    """With their bytes as they are: nobody knows where a secret is in them."""
 
 
 def decode(table: Table, rows: Sequence[Row]) -> Decoded:
@@ -36,6 +38,6 @@ def decode(table: Table, rows: Sequence[Row]) -> Decoded:
     found, broken = messages.decode(table.message, payloads)
     errors |= {sent[index]: error for index, error in broken.items()}
     kept = [row for index, row in enumerate(rows) if index not in errors]
-    columns = [*place(table, kept).columns, *found.columns]
+    columns = [*place(table, kept).columns, *redacted(table.message, found).columns]
     batch = pa.Table.from_arrays(columns, schema=arrow_schema(table))
     return Decoded(batch, [Quarantined(rows[index], errors[index]) for index in sorted(errors)])
