@@ -88,6 +88,8 @@ class SeaweedFS:
             "-s3.port.iceberg=0",
             "-s3.port.lance=0",
             "-master.telemetry=false",
+            "-master.resumeState=false",  # one that resumes turns the volume server away at first, which waits for 5 s
+            "-volume.preStopSeconds=0",  # nobody has to notice first that it goes
             "-webdav=false",
             "-admin.ui=false",
         ]
