@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -30,7 +30,8 @@ _GATE: Final = frozenset({"token"})
 
 def redacted(kind: type[Message], rows: pa.Table) -> pa.Table:
     """The columns of a message without secrets."""
-    columns = [_column(field, rows[field.name]) for field in kind.DESCRIPTOR.fields]
+    fields: Any = kind.DESCRIPTOR.fields  # the stubs have two kinds of descriptors
+    columns = [_column(field, rows[field.name]) for field in fields]
     return pa.Table.from_arrays(columns, schema=rows.schema)
 
 
