@@ -4,6 +4,9 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 UV := $(shell command -v uv || echo .uv/bin/uv)
 # The certificates of the machine, as pip trusts them: a company's proxy may have its own.
 export UV_SYSTEM_CERTS ?= $(if $(wildcard /etc/ssl/certs/*),true,false)
+# Tests wait more than they work: four processes keep two cores busy.
+PROCESSES ?= 4
+PYTEST := pytest --numprocesses $(PROCESSES) --dist loadfile --no-loadscope-reorder
 PACKAGES := kernel ingest_svc worker_svc operator_svc producer_svc pipeline gateway cli tools tests benchmarks examples
 
 .PHONY: help
@@ -38,11 +41,11 @@ up: setup ## Runs FetchBox on embedded servers until Ctrl-C
 
 .PHONY: test
 test: setup-spark ## Sets up and runs the tests
-	pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
+	$(PYTEST)
 
 .PHONY: test-redis
 test-redis: setup ## The tests on another server: make test-redis SERVER=/usr/bin/redis-server
-	FETCHBOX_REDIS_SERVER=$(or $(SERVER),/usr/bin/redis-server) pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder tests/kernel tests/operator tests/worker
+	FETCHBOX_REDIS_SERVER=$(or $(SERVER),/usr/bin/redis-server) $(PYTEST) tests/kernel tests/operator tests/worker
 
 .PHONY: lint
 lint: setup-spark ## Lint, format and types, of protos and Python
