@@ -20,13 +20,16 @@ from cli.embedded.stack import EmbeddedStack
 from cli.problems import UNAVAILABLE, USAGE, CommandError
 from cli.provision import provision
 from cli.ready import is_ready
-from cli.serve import Role
+from cli.serve import Role, is_there
 from cli.settings import load_config
 from fetchbox.config.v1.config_pb2 import Config
 
-ROLES = (Role.OPERATOR, Role.INGEST, Role.WORKER, Role.GATEWAY, Role.PRODUCER)
-"""The producer only where the configuration names a directory; the worker does the work of the reaper."""
-_ENDING = ((Role.GATEWAY, Role.INGEST, Role.PRODUCER), (Role.WORKER,), (Role.OPERATOR,))
+ROLES = (Role.OPERATOR, Role.INGEST, Role.WORKER, Role.GATEWAY, Role.PRODUCER, Role.EXPORTER)
+"""The producer only where the configuration names a directory, the exporter only where its extra is installed; the
+worker does the work of the reaper."""
+_SILENT = frozenset({Role.PRODUCER, Role.EXPORTER})
+"""Those that nobody calls."""
+_ENDING = ((Role.GATEWAY, Role.INGEST, Role.PRODUCER), (Role.WORKER,), (Role.OPERATOR, Role.EXPORTER))
 _MOST_RESTARTS = 5
 _RESTART_WINDOW = 30.0
 
@@ -137,7 +140,7 @@ class LocalPlatform:
         ports = iter(free_ports(2 * len(ROLES)))
         self._metrics = self._metrics_ports(config, ports)
         for role in self._metrics:
-            if role is not Role.PRODUCER:
+            if role not in _SILENT:
                 listen = getattr(config, role).listen
                 self._listen(role, f"127.0.0.1:{next(ports)}" if self._any_ports else listen)
         ingest = self._environ["FETCHBOX_GATEWAY_INGEST"]
@@ -163,7 +166,7 @@ class LocalPlatform:
         return {
             role: (next(free) if self._any_ports else first + place) if first else 0
             for place, role in enumerate(ROLES)
-            if role is not Role.PRODUCER or config.producer.scan_dir
+            if is_there(role, config)
         }
 
     def _server_environ(self) -> dict[str, str]:

@@ -13,7 +13,7 @@ import typer
 from cli import breakers, config_commands, dlq, files, health, jobs, publish_task, serve, streams, submit, up, worker
 from cli.demo import command as demo
 from cli.flows import app as flows
-from cli.lake import report
+from cli.lake import export, report
 from cli.output import out
 from cli.problems import USAGE, CommandError
 from cli.settings import Settings
@@ -26,7 +26,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for single in (demo.app, up.app, serve.app, submit.app, publish_task.app, health.app, report.app):
+for single in (demo.app, up.app, serve.app, submit.app, publish_task.app, health.app, export.app, report.app):
     app.add_typer(single)
 app.add_typer(jobs.app, name="jobs")
 app.add_typer(flows, name="flows")

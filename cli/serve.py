@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cli.command import command
+from cli.lake.problems import lake_problems
 from cli.output import out
 from cli.problems import UNAVAILABLE, CommandError, from_kernel
 from cli.ready import ReadyFile
@@ -34,6 +35,7 @@ class Role(StrEnum):
     GATEWAY = "gateway"
     PRODUCER = "producer"
     REAPER = "reaper"
+    EXPORTER = "exporter"
     ALL = "all"
 
 
@@ -44,6 +46,7 @@ BOOTSTRAPS = {
     Role.REAPER: "worker_svc.reaper_bootstrap",
     Role.PRODUCER: "producer_svc.bootstrap",
     Role.GATEWAY: "gateway.bootstrap",
+    Role.EXPORTER: "pipeline.bootstrap",
 }
 """Where each role is built, in the order in which they start."""
 
@@ -59,7 +62,8 @@ def serve(
 ) -> None:
     """Serve until SIGTERM or Ctrl-C, then finish what runs. A second signal ends it at once.
 
-    A worker does what the role `reaper` does, too. `all` is without a producer where no producer.scan_dir is set.
+    A worker does what the role `reaper` does, too. `all` is without a producer where no producer.scan_dir is set, and
+    without an exporter where fetchbox[export] is not installed.
 
     Exit codes: 0 after a signal, 2 for a configuration that cannot be used, 3 where the streams were made with another
     number of partitions, 4 when a subsystem cannot be started.
@@ -80,15 +84,27 @@ def chosen(asked: Sequence[Role], config: "Config") -> list[Role]:
     """The roles that this process has, in the order of their start. Raises a CommandError."""
     wanted = set(asked)
     if Role.ALL in wanted:
-        wanted |= set(BOOTSTRAPS) - ({Role.PRODUCER} if not config.producer.scan_dir else set())
+        wanted |= {role for role in BOOTSTRAPS if is_there(role, config)}
     elif Role.PRODUCER in wanted and not config.producer.scan_dir:
         from kernel.config import ConfigError  # noqa: PLC0415  # it is loaded by now
 
         missing = ConfigError("producer.scan_dir", "is required by the role producer")
         raise config_problem(missing, None, "of this process")
+    if Role.EXPORTER in wanted:
+        from pipeline.extras import require  # noqa: PLC0415  # a layer that most commands do not need
+
+        with lake_problems():
+            require("export")
     if Role.WORKER in wanted:
         wanted.discard(Role.REAPER)
     return [role for role in BOOTSTRAPS if role in wanted]
+
+
+def is_there(role: Role, config: "Config") -> bool:
+    """Whether a process of all roles has this one too: a producer needs a directory, an exporter the extra `export`."""
+    from pipeline.extras import installed  # noqa: PLC0415  # as above
+
+    return {Role.PRODUCER: bool(config.producer.scan_dir), Role.EXPORTER: installed("export")}.get(role, True)
 
 
 def run(config: "Config", roles: Sequence[Role], ready_file: Path | None = None) -> None:

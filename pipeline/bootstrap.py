@@ -14,7 +14,7 @@ from kernel.log.topics import provision
 from kernel.resources import Resources
 from kernel.service import Periodic, Service
 from pipeline.export.chain import Chain
-from pipeline.export.exporter import Exporter
+from pipeline.export.exporter import Exporter, Progress
 from pipeline.export.flows_source import FlowsSource
 from pipeline.export.publishing import INTERVAL, Publisher
 from pipeline.export.source import Source
@@ -27,7 +27,7 @@ async def build(config: Config, resources: Resources) -> Service:
     configure_labels(config)
     await provision(resources.redis, config)
     publisher, exporter = wired(config, resources)
-    bucket = LakeBucket(resources, config)
+    bucket = _LakeBucket(config, resources)
 
     async def turn() -> None:
         await bucket.ensure()
@@ -40,6 +40,14 @@ async def build(config: Config, resources: Resources) -> Service:
     return Service("exporter", duties)
 
 
+async def finish(config: Config, resources: Resources, progress: Progress) -> int:
+    """Brings everything up to now into the lake; how many entries that were. Raises as `build` and `UNAVAILABLE`."""
+    configure_labels(config)
+    await provision(resources.redis, config)
+    await _LakeBucket(config, resources).ensure()
+    return await wired(config, resources)[1].finish(progress)
+
+
 def wired(config: Config, resources: Resources) -> tuple[Publisher, Exporter]:
     """The exporter with all its sources, and what tells how far it has come."""
     lake, redis = LakeStore(resources.objects, config), resources.redis
@@ -49,10 +57,10 @@ def wired(config: Config, resources: Resources) -> tuple[Publisher, Exporter]:
     return publisher, Exporter(redis, chains, publisher, config.exporter)
 
 
-class LakeBucket:
+class _LakeBucket:
     """The bucket of the lake, made once, as soon as the object store is there."""
 
-    def __init__(self, resources: Resources, config: Config) -> None:
+    def __init__(self, config: Config, resources: Resources) -> None:
         self._objects = resources.objects
         self._bucket = LakeStore(resources.objects, config).bucket
         self._is_made = False
