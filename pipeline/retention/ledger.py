@@ -1,0 +1,90 @@
+"""What becomes of the snapshots of the ledger. The newest valid one stays, whatever its age and size."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import date
+from functools import cached_property
+from typing import Any, Final
+
+import orjson
+
+from pipeline.lake.contents import Snapshot
+from pipeline.lake.layout import day_of
+from pipeline.retention.caps import too_much
+from pipeline.retention.policy import ORPHAN_MS, Policy
+from pipeline.retention.verdicts import Decision, Verdict
+from pipeline.retention.words import span
+
+_AREA: Final = "ledger"
+_Told = tuple[Verdict, str]
+
+
+def snapshots(found: Iterable[Snapshot], policy: Policy, now_ms: int) -> tuple[list[Decision], str]:
+    """The decisions on all objects of snapshots, and what is still above the cap, as words."""
+    ordered = [_Known(one) for one in sorted(found, key=lambda one: one.slot, reverse=True)]
+    newest = next((one for one in ordered if one.valid), None)
+    cap, kept = policy.ledger.max_bytes, policy.ledger.retention_ms
+    total = newest.size if newest else 0  # alone first: the others have what it leaves
+    alone, full = total, False
+    decisions: list[Decision] = []
+    for one in ordered:
+        told: _Told = (Verdict.KEEP, f"is kept {span(kept)}")
+        if one is newest:
+            told = (Verdict.KEEP, "is the newest valid one")
+        elif policy.gone(one.day, kept, now_ms):
+            told = (Verdict.DROP, f"is older than {span(kept)}")
+        elif one.valid:
+            full = full or bool(cap and total + one.size > cap)
+            total += 0 if full else one.size
+            told = (Verdict.DROP, f"the ledger has more than {cap} bytes") if full else told
+        decisions += one.decisions(told, now_ms)
+    return decisions, too_much("the newest snapshot of the ledger", alone, cap)
+
+
+@dataclass(frozen=True)
+class _Known:
+    """A snapshot, and what its commit says."""
+
+    of: Snapshot
+
+    @cached_property
+    def named(self) -> Mapping[str, int]:
+        """The files that its commit names, with their bytes; empty where there is none that can be read."""
+        try:
+            told: dict[str, Any] = orjson.loads(self.of.document or b"")
+            return {str(file["key"]): int(file["bytes"]) for file in told["files"]}
+        except (ValueError, TypeError, KeyError):
+            return {}
+
+    @cached_property
+    def valid(self) -> bool:
+        """Whether it can be read: its commit is there, and all that it names."""
+        there = {info.key: info.size for info in self.of.files}
+        return bool(self.named) and all(there.get(key) == size for key, size in self.named.items())
+
+    @property
+    def size(self) -> int:
+        """Bytes of its files and its commit."""
+        commit = self.of.commit.size if self.of.commit else 0
+        return commit + sum(self.named.values())
+
+    @property
+    def day(self) -> date:
+        """The day, in UTC, on which it was last written to."""
+        infos = [*self.of.files, *([self.of.commit] if self.of.commit else ())]
+        return day_of(max(info.modified_ms for info in infos))
+
+    def decisions(self, told: _Told, now_ms: int) -> Iterable[Decision]:
+        """The decisions on its objects; those that its commit does not name are of writers that did not end."""
+        if self.of.commit:
+            # First: files without a commit are collected by themselves, a commit without files would stay.
+            yield Decision(self.of.commit, *told, _AREA, self.day, order=-1)
+        for info in self.of.files:
+            if info.key in self.named or told[0] is Verdict.DROP:
+                yield Decision(info, *told, _AREA, self.day)
+            elif info.modified_ms + ORPHAN_MS <= now_ms:
+                yield Decision(info, Verdict.DROP, "left behind by a snapshot that did not end", _AREA, self.day)
+            else:
+                yield Decision(info, Verdict.KEEP, "may be of a snapshot that is being made", _AREA, self.day)
