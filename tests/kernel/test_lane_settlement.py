@@ -74,6 +74,8 @@ async def test_each_task_is_logged(box: Rig) -> None:
         "not there",
     )
     assert logs["r3"].message == "own words"
+    assert dict(logs[one.task.resource_id].fields) == {"attempt": "1", "outcome": "done"}
+    assert dict(failed.fields) == {"attempt": "1", "code": "DOWNLOAD_HTTP_404", "outcome": "failed"}
     assert {log.job_id for log in logs.values()} == {job_id}
     record = await box.ledger.get(job_id)
     assert record is not None
@@ -159,6 +161,7 @@ async def test_a_deferral_costs_no_attempt(box: Rig) -> None:
         assert deferred.outcome == "retrying"
     (claim,) = await box.claim(lane, 1)
     assert (await lane.settle(claim, Success())).outcome == "completed"
+    assert [line.fields.get("outcome") for line in await box.logs()] == [None] * 5 + ["done"]
 
 
 @pytest.mark.fault(27)

@@ -129,6 +129,10 @@ async def test_an_attempt_that_will_be_repeated_is_told_and_waits_outside_a_slot
     assert [kind for kind, _ in told] == ["queued", "running", "retry", "running", "done"]
     assert json.loads(told[2][1])["code"] == "HANDLER_HTTP_503"
     assert told[3:] == [("running", '{"attempt":2}'), ("done", '{"attempts":2}')]
+    retried, done = [dict(line.fields) for line in await box.logs()]
+    assert retried.pop("delay_ms").isdigit()
+    assert retried == {"attempt": "1", "code": "HANDLER_HTTP_503", "outcome": "retry"}
+    assert done == {"attempt": "2", "outcome": "done"}
     await _empty(box)
 
 
@@ -140,6 +144,8 @@ async def test_retries_end(box: Rig) -> None:
     assert (await lane.settle(await _one(box, lane), PASSING)).outcome == "failed"
     assert json.loads((await box.record(job_id))["error"])["attempts"] == 2
     assert [letter.attempts for letter in await box.letters()] == [2]
+    failed = dict((await box.logs())[-1].fields)
+    assert failed == {"attempt": "2", "code": "HANDLER_HTTP_503", "outcome": "failed"}
 
 
 async def test_events_are_written_once_and_before_the_end(box: Rig) -> None:

@@ -8,10 +8,12 @@ from aiohttp import web
 
 from fetchbox.config.v1.config_pb2 import Config
 from kernel.breakers import Breakers
+from kernel.log.topics import Topics
 from kernel.resources import Resources
 from kernel.service import Service
 from tests.worker.conftest import Jobs, Start, duty, eventually
 from tests.worker.task_rig import Tasks, handled
+from tests.worker.test_jobs import all_of
 
 
 class Site:
@@ -98,6 +100,14 @@ async def test_a_host_that_recovers_has_lost_nobody_an_attempt(
     assert record.resource_failed * 2 <= probes
     assert record.resource_completed == 30 - record.resource_failed
     await stands(breakers, host, "closed")
+    topics = Topics(jobs.resources.redis, worker_config)
+
+    async def told() -> bool:
+        return [line.fields["event"] for line in await all_of(topics.logs) if line.fields.get("breaker") == host] == [
+            *("opened", "closed"),
+        ]
+
+    await eventually(told, 30)
 
 
 @pytest.mark.fault(69)

@@ -65,6 +65,10 @@ async def test_a_job_is_stored_recorded_and_told(
     assert by_id["one"]["sha256"] == site.sha256("/images/1.png")
     assert by_id["r"]["hops"] == site.url("/redirect")
     assert {by_id[name]["address"] for name in urls} == {"127.0.0.1"}
+    assert {by_id[name]["host"] for name in urls} == {site.url("/").split("/")[2]}
+    assert {(by_id[name]["outcome"], by_id[name]["attempt"]) for name in urls} == {("done", "1")}
+    assert {name: int(by_id[name]["size"]) for name in urls} == {line["resource_id"]: line["size"] for line in lines}
+    assert min(int(by_id[name]["duration_ms"]) for name in urls) >= 0
 
 
 @pytest.mark.req("R000-4.06", "R000-4.09", "R001-1.68", "R001-1.69")
@@ -92,7 +96,19 @@ async def test_what_fails_for_good_is_a_dead_letter_and_a_line_of_the_results(
     assert (lines["down"]["error_code"], lines["down"]["attempts"]) == ("DOWNLOAD_HTTP_500", 2)
     assert lines["scheme"]["error_code"] == "VALIDATION_URL"
     assert site.hits["/status/500"] == 2
-    letters = await all_of(Topics(jobs.resources.redis, worker_config).dlq)
+    topics = Topics(jobs.resources.redis, worker_config)
+    told = [line for line in await all_of(topics.logs) if line.resource_id]
+    named = ("outcome", "attempt", "code", "host")
+    host = site.url("/").split("/")[2]
+    assert sorted((line.resource_id, *(line.fields.get(name, "") for name in named)) for line in told) == [
+        ("down", "failed", "2", "DOWNLOAD_HTTP_500", host),
+        ("down", "retry", "1", "DOWNLOAD_HTTP_500", host),
+        ("gone", "failed", "1", "DOWNLOAD_HTTP_404", host),
+        ("good", "done", "1", "", host),
+        ("scheme", "failed", "1", "VALIDATION_URL", ""),
+    ]
+    assert all(line.fields["duration_ms"].isdigit() for line in told)
+    letters = await all_of(topics.dlq)
     assert {letter.task.resource_id: letter.failure_code for letter in letters} == {
         "gone": "DOWNLOAD_HTTP_404",
         "down": "DOWNLOAD_HTTP_500",

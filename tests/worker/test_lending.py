@@ -93,8 +93,14 @@ async def test_a_worker_elsewhere_does_a_job(
     stored, failed = await jobs.results(job_id, "noop")
     assert (stored["key"], stored["sha256"], stored["state"]) == (STORED.key, STORED.sha256, "stored")
     assert (failed["attempts"], failed["error_message"]) == (2, "busy")
-    (letter,) = await all_of(Topics(jobs.resources.redis, worker_config).dlq)
+    topics = Topics(jobs.resources.redis, worker_config)
+    (letter,) = await all_of(topics.dlq)
     assert (letter.task.resource_id, letter.attempts) == ("b", 2)
+    lines = [line for line in await all_of(topics.logs) if line.fields.get("host")]
+    assert [(line.fields["outcome"], line.fields["attempt"], line.fields.get("size", "")) for line in lines] == [
+        *(("done", "1", "3"), ("retry", "1", ""), ("failed", "2", "")),
+    ]
+    assert {line.fields["host"] for line in lines} == {"127.0.0.1"}
 
 
 async def test_an_empty_lane_answers_after_the_wait(

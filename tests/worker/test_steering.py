@@ -17,7 +17,9 @@ from fetchbox.worker.v1.worker_service_pb2 import (
     WorkerStatus,
 )
 from kernel import keys
+from kernel.log.topics import Topics
 from tests.worker.conftest import Jobs, Looks, Start, WorkerProcess, eventually
+from tests.worker.test_jobs import all_of
 
 
 async def pending(jobs: Jobs, config: Config) -> dict[str, int]:
@@ -163,3 +165,5 @@ async def test_a_task_over_its_deadline_fails_and_frees_its_slot(
     assert (record.status, record.error_code) == ("error", "HANDLER_DEADLINE")
     (line,) = await jobs.results(job_id, "computed")
     assert (line["error_code"], line["attempts"]) == ("HANDLER_DEADLINE", 1)
+    (told,) = [told for told in await all_of(Topics(jobs.resources.redis, worker_config).logs) if told.resource_id]
+    assert (told.fields["outcome"], told.fields["host"], told.fields["duration_ms"]) == ("failed", "127.0.0.1", "200")
