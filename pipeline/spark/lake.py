@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import date
 from functools import reduce
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -13,7 +13,7 @@ import pyarrow as pa
 from fetchbox.config.v1.config_pb2 import Config
 from kernel.objects import ObjectStore
 from pipeline.lake.store import LakeStore
-from pipeline.schema.columns import arrow_schema, spark_struct
+from pipeline.schema.columns import arrow_schema, spark_schema, spark_struct
 from pipeline.spark import s3a
 from pipeline.spark.reading import File, Plan, bins, key_columns, look
 from pipeline.tables import TABLES, Table
@@ -27,6 +27,9 @@ SOURCES: Final = ("auto", "datasource", "s3a")
 """How objects are read: by Python (`fetchbox_lake`), by Hadoop, or by Hadoop where it can."""
 Days = tuple[date, date]
 """First and last, both inclusive: of ingest, in UTC."""
+ALWAYS: Final[Days] = (date.min, date.max)
+EVERYTHING: Final[Mapping[Table, Collection[str]]] = {table: arrow_schema(table).names for table in TABLES}
+"""All tables with all their columns."""
 
 _TASK_BYTES: Final = 64 << 20
 """Of compressed Parquet, for one task at the most."""
@@ -95,18 +98,37 @@ def files(
 def views(
     spark: SparkSession,
     config: Config,
-    days: Days,
+    days: Days = ALWAYS,
     *,
-    tables: Collection[Table] = TABLES,
+    columns: Mapping[Table, Collection[str]] = EVERYTHING,
     source: str = "auto",
 ) -> None:
-    """Registers tables under their names, as temporary views of the rows of these days."""
+    """Registers tables under their names, as temporary views of the rows of these days.
+
+    Of a table in `columns` only these columns are read; the others are there, but null.
+    """
 
     async def all_of(store: LakeStore) -> list[Plan]:
-        return [await look(store, table, days) for table in tables]
+        return [await look(store, table, days) for table in columns]
 
-    for table, plan in zip(tables, _looked(config, all_of), strict=True):
-        planned(spark, config, table, plan, source=source).createOrReplaceTempView(table.name)
+    for (table, names), plan in zip(columns.items(), _looked(config, all_of), strict=True):
+        read_ones = [name for name in arrow_schema(table).names if name in names]
+        frame = planned(spark, config, table, plan, columns=read_ones, source=source)
+        _widened(frame, table).createOrReplaceTempView(table.name)
+
+
+def _widened(frame: DataFrame, table: Table) -> DataFrame:
+    """The frame with all columns of a table; those that it does not have are null."""
+    from pyspark.sql import functions  # noqa: PLC0415  # of an extra
+
+    present = set(frame.columns)
+    columns = [
+        functions.col(field.name)
+        if field.name in present
+        else functions.lit(None).cast(field.dataType).alias(field.name)
+        for field in spark_schema(table)
+    ]
+    return frame.select(*columns)
 
 
 def _looked(config: Config, asked: Callable[[LakeStore], Awaitable[T]]) -> T:

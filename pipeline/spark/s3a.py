@@ -38,7 +38,7 @@ def configure(spark: SparkSession, store: config_pb2.ObjectStore) -> None:
 
 
 def frame(spark: SparkSession, schema: StructType, paths: Iterable[str]) -> DataFrame:
-    """The rows of files, at least one; `paths` have their scheme. Columns that an older schema did not have are null."""
+    """The rows of files, at least one; `paths` have their scheme. Columns that an older schema lacks are null."""
     return spark.read.schema(schema).parquet(*paths)
 
 

@@ -39,18 +39,24 @@ def session(
     require("spark")
     from pyspark.sql import SparkSession  # noqa: PLC0415  # half a second that only those pay who use it
 
-    submitted = _SUBMITTED in os.environ
+    _silence()
+    starts = _SUBMITTED not in os.environ and SparkSession.getActiveSession() is None
+    wanted = _everywhere(timezone) | (_local(master, quick=quick) if starts else {}) | dict(settings or {})
     builder = SparkSession.builder.appName("fetchbox")
-    wanted = _everywhere(timezone)
-    if not submitted:
-        wanted |= _local(master, quick=quick)
-    for name, value in (wanted | dict(settings or {})).items():
+    for name, value in wanted.items():
         builder = builder.config(name, value)
-    if submitted or SparkSession.getActiveSession() is not None:
+    if not starts:
         return builder.getOrCreate()
     with _environment(), jvm.home(jvm.find()) as home:
         os.environ["JAVA_HOME"] = str(home)
         return builder.getOrCreate()
+
+
+def _silence() -> None:
+    """PySpark writes the stack of Java of each wrong query to stderr, beside the exception that the caller gets."""
+    from pyspark.logger import PySparkLogger  # noqa: PLC0415  # as above
+
+    PySparkLogger.getLogger("SQLQueryContextLogger").disabled = True
 
 
 def _everywhere(timezone: str) -> dict[str, str]:

@@ -1,0 +1,150 @@
+"""Questions in SQL about the lake.
+
+A query is analysed twice. First the tables are empty: what is wrong with it is told before anything is read, and the
+optimizer of Spark says which columns it needs. Then only those are read: the Python Data Source cannot leave out any by itself,
+and most questions need few.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+from fetchbox.config.v1.config_pb2 import Config
+from pipeline.schema.columns import arrow_schema, spark_schema
+from pipeline.spark.lake import ALWAYS, Days, views
+from pipeline.tables import TABLES, Table
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+_TABLE_OF: Final = {tuple(arrow_schema(table).names): table for table in TABLES}
+"""Which table has these columns: no two have the same."""
+_JAVA: Final = ("java_method", "reflect", "try_reflect")
+"""Functions that call any method of Java."""
+_PLAN: Final = re.compile(r";? \(?line (\d+),? pos (\d+)(?:\)|;?$|;?\n'.*)", re.DOTALL)
+_STATE: Final = re.compile(r" SQLSTATE: \w{5}")
+_CONDITION: Final = re.compile(r"^\[[A-Z0-9_.]+\] ")
+_OF_WORKER: Final = re.compile(r"^[\w.]*\.(LakeFileError|ObjectStoreError): (.*)$", re.MULTILINE)
+
+
+class QueryError(ValueError):
+    """A query that Spark does not answer; the message is for who wrote it. `condition` is Spark's name for it."""
+
+    def __init__(self, message: str, condition: str = "") -> None:
+        super().__init__(message)
+        self.condition = condition
+
+
+class ReadError(RuntimeError):
+    """The lake could not be read while a query ran. `unavailable` says that the object store did not answer."""
+
+    def __init__(self, message: str, *, unavailable: bool) -> None:
+        super().__init__(message)
+        self.unavailable = unavailable
+
+
+def ask(
+    spark: SparkSession, config: Config, query: str, days: Days = ALWAYS, *, source: str = "auto", limit: int = 0
+) -> pa.Table:
+    """The rows that answer a query about the tables of these ingest days; at most `limit`, unless that is 0.
+
+    QueryError for what is no query or a wrong one, ReadError for files that cannot be read, ObjectStoreError and
+    LakeFileError where the lake cannot be listed or a file in it is none.
+    """
+    text = query.strip().removesuffix(";")
+    with _told():
+        _only_queries(spark, text)
+        columns = _needed(spark, text)
+    views(spark, config, days, columns=columns, source=source)
+    with _told():
+        answer = spark.sql(text)
+        return (answer.limit(limit) if limit else answer).toArrow()
+
+
+def _only_queries(spark: SparkSession, text: str) -> None:
+    """QueryError for statements that do anything but answer."""
+    from pyspark.errors import ParseException  # noqa: PLC0415  # of an extra
+
+    state = spark._jsparkSession.sessionState()  # PySpark has no other way to its parser
+    state.sqlParser().parsePlan(text)
+    try:
+        state.sqlParser().parseQuery(text)
+    except ParseException as error:
+        told = "this is no query: only SELECT, WITH, VALUES, TABLE and FROM are answered, and nothing is changed"
+        raise QueryError(told, "READ_ONLY") from error
+    java: Any = spark._jvm
+    schema, catalog = (java.scala.Option.apply(name) for name in ("builtin", "system"))
+    for name in _JAVA:
+        function = java.org.apache.spark.sql.catalyst.FunctionIdentifier(name, schema, catalog)
+        state.functionRegistry().dropFunction(function)
+
+
+def _needed(spark: SparkSession, text: str) -> dict[Table, set[str]]:
+    """The columns that a query needs, of each table that it needs."""
+    for table in TABLES:
+        nothing = spark.createDataFrame(spark.sparkContext.emptyRDD(), spark_schema(table))
+        nothing.createOrReplaceTempView(table.name)
+    plan = spark.sql(text)._jdf.queryExecution().optimizedPlan()
+    found: dict[Table, set[str]] = {}
+    for tree in (plan, *_each(plan.subqueriesAll())):
+        for table, names in _scans(tree, None):
+            # Of a table that is only counted, the smallest column will do.
+            found.setdefault(table, set()).update(names or {"entry_partition"})
+    return found
+
+
+def _scans(plan: Any, wanted: set[int] | None) -> Iterator[tuple[Table, set[str]]]:
+    """Tables that a plan reads, and of each the columns; `wanted` by those above it, None for all that there are."""
+    kind = plan.nodeName()
+    if kind.startswith("ScriptTransformation"):
+        raise QueryError("TRANSFORM runs commands, and nothing but queries is run here", "READ_ONLY")
+    columns = {attribute.exprId().id(): attribute.name() for attribute in _each(plan.output())}
+    table = _TABLE_OF.get(tuple(columns.values()))
+    children = list(_each(plan.children()))
+    if table is not None and not children:
+        yield table, {name for number, name in columns.items() if wanted is None or number in wanted}
+    own = {attribute.exprId().id() for attribute in _each(plan.references().toSeq())}
+    if kind == "Project":
+        wanted = own
+    elif kind == "Filter" and wanted is not None:
+        wanted = wanted | own
+    else:
+        wanted = None
+    for child in children:
+        yield from _scans(child, wanted)
+
+
+def _each(found: Any) -> Iterator[Any]:
+    """The elements of a sequence of Scala."""
+    return (found.apply(index) for index in range(found.length()))
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """Turns errors of Spark into such as one can read: without the stack of Java and the plan."""
+    from py4j.protocol import Py4JJavaError  # noqa: PLC0415  # of an extra
+    from pyspark.errors import PySparkException  # noqa: PLC0415
+
+    try:
+        yield
+    except PySparkException as error:
+        condition = error.getCondition() or ""
+        if condition == "TABLE_OR_VIEW_NOT_FOUND":
+            name = (error.getMessageParameters() or {}).get("relationName", "")
+            known = ", ".join(table.name for table in TABLES)
+            raise QueryError(f"there is no table {name}: the lake has {known}", condition) from error
+        raise _readable(str(error), condition) from error
+    except Py4JJavaError as error:
+        raise _readable(str(error.java_exception.getMessage())) from error
+
+
+def _readable(text: str, condition: str = "") -> QueryError | ReadError:
+    of_worker = _OF_WORKER.search(text)
+    if of_worker is not None:
+        return ReadError(of_worker[2], unavailable=of_worker[1] == "ObjectStoreError")
+    short = _PLAN.sub(r" (line \1, column \2)", text.strip().partition("\n\tat ")[0])
+    return QueryError(_CONDITION.sub("", _STATE.sub("", short)).strip(), condition)
