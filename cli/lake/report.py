@@ -3,6 +3,7 @@
 import webbrowser
 from enum import StrEnum
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -57,6 +58,7 @@ def report(
     days = period(first, last, timezone)
     config = settings(context).load()
     with spark_problems():
+        _writable(output)  # before anything is computed
         made = _made(config, days, tenant, source)
         written = _written(made, output)
     _tell(made, written)
@@ -65,21 +67,20 @@ def report(
 
 
 def _made(config: "Config", days: "Period", tenant: str, source: Source) -> "Report":
-    from pipeline.reports.run import run  # noqa: PLC0415  # what needs Spark is imported where it is there
+    from pipeline.reports.run import LAKE, SPARK, run  # noqa: PLC0415  # what needs Spark is imported where it is there
     from pipeline.reports.tables import REPORT_TABLES  # noqa: PLC0415
     from pipeline.spark.session import session  # noqa: PLC0415
 
     with Steps(2 + len(REPORT_TABLES)) as steps:
-        steps.begin("starting Spark")
-        spark = session()
-        try:
-            return run(spark, config, days, tenant=tenant, source=source, told=lambda name: steps.begin(_step(name)))
-        finally:
-            spark.stop()
-
-
-def _step(name: str) -> str:
-    return "looking at the lake" if name == "lake" else f"computing {name}"
+        named = {LAKE: "looking at the lake", SPARK: "starting Spark"}
+        return run(
+            session,
+            config,
+            days,
+            tenant=tenant,
+            source=source,
+            told=lambda step: steps.begin(named.get(step, f"computing {step}")),
+        )
 
 
 def _written(made: "Report", output: Path) -> "Written":
@@ -88,8 +89,21 @@ def _written(made: "Report", output: Path) -> "Written":
     try:
         return write(made, output)
     except OSError as error:
-        told = f"the report cannot be written to {output}: {error.strerror or error}"
-        raise CommandError(told, USAGE, hint="Name another directory with --output.") from error
+        raise _unwritable(output, error) from error
+
+
+def _writable(output: Path) -> None:
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=output):
+            pass
+    except OSError as error:
+        raise _unwritable(output, error) from error
+
+
+def _unwritable(output: Path, error: OSError) -> CommandError:
+    told = f"the report cannot be written to {output}: {error.strerror or error}"
+    return CommandError(told, USAGE, hint="Name another directory with --output.")
 
 
 def _tell(made: "Report", written: "Written") -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from fetchbox.config.v1.config_pb2 import Config
 from kernel.objects import ObjectStore
@@ -20,8 +20,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+LAKE: Final = "lake"
+SPARK: Final = "spark"
+"""What `run` does before the tables of the report."""
+
+
 def run(
-    spark: SparkSession,
+    start: Callable[[], SparkSession],
     config: Config,
     period: Period,
     *,
@@ -32,13 +37,16 @@ def run(
 ) -> Report:
     """The report of a period, of all tenants or one, from the lake of the configuration.
 
-    `source` is one of `pipeline.spark.lake.SOURCES`; `created` is now unless it is given; `told` hears what comes next.
+    `start` gives the session, and is called once the lake was found: Spark takes its time. `source` is one of
+    `pipeline.spark.lake.SOURCES`; `created` is now unless it is given; `told` hears what comes next.
     ObjectStoreError and LakeFileError where the lake cannot be read.
     """
     made = created or datetime.now(UTC)
-    told("lake")
+    told(LAKE)
     missing = asyncio.run(_holes(config, period))
     days = ingest_days(period, made)
+    told(SPARK)
+    spark = start()
     inputs = {
         name: read(spark, config, BY_NAME[name], days, columns=columns, source=source)
         for name, columns in COLUMNS.items()
