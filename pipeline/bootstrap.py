@@ -8,18 +8,23 @@ from __future__ import annotations
 from fetchbox.config.v1.config_pb2 import Config
 from kernel.config import millis, seconds
 from kernel.labels import configure_labels
+from kernel.ledger import Ledger
 from kernel.log.exported import Exported
 from kernel.log.shapes import shapes
 from kernel.log.topics import provision
 from kernel.resources import Resources
-from kernel.service import Periodic, Service
+from kernel.service import Duty, Periodic, Service
 from pipeline.export.chain import Chain
 from pipeline.export.exporter import Exporter, Progress
 from pipeline.export.flows_source import FlowsSource
+from pipeline.export.ledger import LedgerExport
 from pipeline.export.publishing import INTERVAL, Publisher
 from pipeline.export.source import Source
 from pipeline.export.streams import stream_sources
 from pipeline.lake.store import LakeStore
+
+_LEDGER_SECONDS = 60.0
+"""How late the snapshot of a turn may begin."""
 
 
 async def build(config: Config, resources: Resources) -> Service:
@@ -33,10 +38,18 @@ async def build(config: Config, resources: Resources) -> Service:
         await bucket.ensure()
         await exporter.turn()
 
-    duties = [
+    duties: list[Duty] = [
         Periodic("exporter", seconds(config.exporter.poll_interval), turn, resources.clock),
         Periodic("exporter-positions", INTERVAL, publisher.publish, resources.clock),
     ]
+    if snapshots := _snapshots(config, resources):
+
+        async def snapshot() -> None:
+            await bucket.ensure()
+            await snapshots.turn()
+
+        pause = min(_LEDGER_SECONDS, seconds(config.exporter.ledger_interval))
+        duties.append(Periodic("exporter-ledger", pause, snapshot, resources.clock))
     return Service("exporter", duties)
 
 
@@ -45,6 +58,8 @@ async def finish(config: Config, resources: Resources, progress: Progress) -> in
     configure_labels(config)
     await provision(resources.redis, config)
     await _LakeBucket(config, resources).ensure()
+    if snapshots := _snapshots(config, resources):
+        await snapshots.turn()
     return await wired(config, resources)[1].finish(progress)
 
 
@@ -55,6 +70,15 @@ def wired(config: Config, resources: Resources) -> tuple[Publisher, Exporter]:
     chains = [Chain(source, lake, config.exporter) for source in sources]
     publisher = Publisher(chains, Exported(redis, millis(config.exporter.hold)))
     return publisher, Exporter(redis, chains, publisher, config.exporter)
+
+
+def _snapshots(config: Config, resources: Resources) -> LedgerExport | None:
+    """What writes snapshots of the ledger; None where they are not wanted."""
+    interval = millis(config.exporter.ledger_interval)
+    if not interval:
+        return None
+    lake, redis = LakeStore(resources.objects, config), resources.redis
+    return LedgerExport(redis, Ledger(redis, config), lake, interval)
 
 
 class _LakeBucket:
