@@ -6,12 +6,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date
 from functools import cached_property
-from typing import Any, Final
-
-import orjson
+from typing import Final
 
 from pipeline.lake.contents import Snapshot
 from pipeline.lake.layout import day_of
+from pipeline.lake.snapshots import LedgerSnapshot
 from pipeline.retention.caps import too_much
 from pipeline.retention.policy import ORPHAN_MS, Policy
 from pipeline.retention.verdicts import Decision, Verdict
@@ -50,19 +49,22 @@ class _Known:
     of: Snapshot
 
     @cached_property
-    def named(self) -> Mapping[str, int]:
-        """The files that its commit names, with their bytes; empty where there is none that can be read."""
+    def told(self) -> LedgerSnapshot | None:
+        """What its commit says; None where there is none that can be read."""
         try:
-            told: dict[str, Any] = orjson.loads(self.of.document or b"")
-            return {str(file["key"]): int(file["bytes"]) for file in told["files"]}
+            return LedgerSnapshot.from_json(self.of.document or b"")
         except (ValueError, TypeError, KeyError):
-            return {}
+            return None
+
+    @cached_property
+    def named(self) -> Mapping[str, int]:
+        """The files that its commit names, with their bytes."""
+        return {file.key: file.bytes for file in self.told.files} if self.told else {}
 
     @cached_property
     def valid(self) -> bool:
         """Whether it can be read: its commit is there, and all that it names."""
-        there = {info.key: info.size for info in self.of.files}
-        return bool(self.named) and all(there.get(key) == size for key, size in self.named.items())
+        return self.told is not None and self.told.is_whole({info.key: info.size for info in self.of.files})
 
     @property
     def size(self) -> int:
