@@ -13,7 +13,7 @@ import typer
 from cli import breakers, config_commands, dlq, files, health, jobs, publish_task, serve, streams, submit, up, worker
 from cli.demo import command as demo
 from cli.flows import app as flows
-from cli.lake import export, report
+from cli.lake import export, group, report, sql
 from cli.output import out
 from cli.problems import USAGE, CommandError
 from cli.settings import Settings
@@ -26,7 +26,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for single in (demo.app, up.app, serve.app, submit.app, publish_task.app, health.app, export.app, report.app):
+for single in (demo.app, up.app, serve.app, submit.app, publish_task.app, health.app, export.app, report.app, sql.app):
     app.add_typer(single)
 app.add_typer(jobs.app, name="jobs")
 app.add_typer(flows, name="flows")
@@ -34,6 +34,7 @@ app.add_typer(dlq.app, name="dlq")
 app.add_typer(files.app, name="files")
 app.add_typer(breakers.app, name="breakers")
 app.add_typer(streams.app, name="streams")
+app.add_typer(group.app, name="lake")
 app.add_typer(worker.app, name="worker")
 app.add_typer(config_commands.app, name="config")
 

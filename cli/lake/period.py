@@ -31,6 +31,20 @@ def period(first: str, last: str, zone: str, now: datetime | None = None) -> Per
     return Period(begin, end, zone)
 
 
+def ingest_days(first: str, last: str) -> tuple[date, date]:
+    """From `--from` to `--to` in UTC; without one of them there is no bound on its side. CommandError as above."""
+    begin = _day("--from", first) if first else date.min
+    end = _day("--to", last) if last else date.max
+    if begin > end:
+        raise _wrong(f"the days end before they begin: {begin} to {end}", "--to is a day not before that of --from.")
+    return begin, end
+
+
+def zone(name: str) -> str:
+    """The name of a time zone. CommandError for what is none."""
+    return _zone(name).key
+
+
 def _day(option: str, text: str) -> date:
     try:
         return date.fromisoformat(text)

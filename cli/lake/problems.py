@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from cli.problems import REFUSED, USAGE, CommandError, from_kernel
+from cli.problems import REFUSED, SOME_FAILED, UNAVAILABLE, USAGE, CommandError, from_kernel
 
 _STORE_HINT = (
     "Is that the object store of this platform? Name it with --config, or run this where `fetchbox up` was started."
@@ -31,12 +31,20 @@ def spark_problems() -> Iterator[None]:
         from pipeline.extras import require  # noqa: PLC0415  # as above
 
         require("spark")
+        from pipeline.spark.faults import ReadError, SparkFault, readable  # noqa: PLC0415
         from pipeline.spark.jvm import JavaError  # noqa: PLC0415
         from pipeline.spark.reading import LakeFileError  # noqa: PLC0415
 
         try:
-            yield
+            with readable():
+                yield
         except JavaError as error:
             raise CommandError(str(error), USAGE, "NOT_INSTALLED") from error
         except LakeFileError as error:
             raise CommandError(str(error), REFUSED, "LAKE_FILE") from error
+        except ReadError as error:
+            if error.unavailable:
+                raise CommandError(str(error), UNAVAILABLE, "UNAVAILABLE", _STORE_HINT) from error
+            raise CommandError(str(error), REFUSED, "LAKE_FILE") from error
+        except SparkFault as error:
+            raise CommandError(str(error), SOME_FAILED, error.condition) from error

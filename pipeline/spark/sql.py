@@ -1,19 +1,19 @@
 """Questions in SQL about the lake.
 
 A query is analysed twice. First the tables are empty: what is wrong with it is told before anything is read, and the
-optimizer of Spark says which columns it needs. Then only those are read: the Python Data Source cannot leave out any by itself,
-and most questions need few.
+optimizer of Spark says which columns it needs. Then only those are read: the Python Data Source cannot leave out any
+by itself, and most questions need few.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from fetchbox.config.v1.config_pb2 import Config
 from pipeline.schema.columns import arrow_schema, spark_schema
+from pipeline.spark.faults import SparkFault, readable
 from pipeline.spark.lake import ALWAYS, Days, views
 from pipeline.tables import TABLES, Table
 
@@ -25,10 +25,6 @@ _TABLE_OF: Final = {tuple(arrow_schema(table).names): table for table in TABLES}
 """Which table has these columns: no two have the same."""
 _JAVA: Final = ("java_method", "reflect", "try_reflect")
 """Functions that call any method of Java."""
-_PLAN: Final = re.compile(r";? \(?line (\d+),? pos (\d+)(?:\)|;?$|;?\n'.*)", re.DOTALL)
-_STATE: Final = re.compile(r" SQLSTATE: \w{5}")
-_CONDITION: Final = re.compile(r"^\[[A-Z0-9_.]+\] ")
-_OF_WORKER: Final = re.compile(r"^[\w.]*\.(LakeFileError|ObjectStoreError): (.*)$", re.MULTILINE)
 
 
 class QueryError(ValueError):
@@ -37,14 +33,6 @@ class QueryError(ValueError):
     def __init__(self, message: str, condition: str = "") -> None:
         super().__init__(message)
         self.condition = condition
-
-
-class ReadError(RuntimeError):
-    """The lake could not be read while a query ran. `unavailable` says that the object store did not answer."""
-
-    def __init__(self, message: str, *, unavailable: bool) -> None:
-        super().__init__(message)
-        self.unavailable = unavailable
 
 
 def ask(
@@ -56,11 +44,11 @@ def ask(
     LakeFileError where the lake cannot be listed or a file in it is none.
     """
     text = query.strip().removesuffix(";")
-    with _told():
+    with _of_query():
         _only_queries(spark, text)
         columns = _needed(spark, text)
     views(spark, config, days, columns=columns, source=source)
-    with _told():
+    with _of_query():
         answer = spark.sql(text)
         return (answer.limit(limit) if limit else answer).toArrow()
 
@@ -124,27 +112,14 @@ def _each(found: Any) -> Iterator[Any]:
 
 
 @contextmanager
-def _told() -> Iterator[None]:
-    """Turns errors of Spark into such as one can read: without the stack of Java and the plan."""
-    from py4j.protocol import Py4JJavaError  # noqa: PLC0415  # of an extra
-    from pyspark.errors import PySparkException  # noqa: PLC0415
-
+def _of_query() -> Iterator[None]:
+    """Faults of Spark are those of the query: it was asked nothing else."""
     try:
-        yield
-    except PySparkException as error:
-        condition = error.getCondition() or ""
-        if condition == "TABLE_OR_VIEW_NOT_FOUND":
-            name = (error.getMessageParameters() or {}).get("relationName", "")
+        with readable():
+            yield
+    except SparkFault as error:
+        message = str(error)
+        if error.condition == "TABLE_OR_VIEW_NOT_FOUND":
             known = ", ".join(table.name for table in TABLES)
-            raise QueryError(f"there is no table {name}: the lake has {known}", condition) from error
-        raise _readable(str(error), condition) from error
-    except Py4JJavaError as error:
-        raise _readable(str(error.java_exception.getMessage())) from error
-
-
-def _readable(text: str, condition: str = "") -> QueryError | ReadError:
-    of_worker = _OF_WORKER.search(text)
-    if of_worker is not None:
-        return ReadError(of_worker[2], unavailable=of_worker[1] == "ObjectStoreError")
-    short = _PLAN.sub(r" (line \1, column \2)", text.strip().partition("\n\tat ")[0])
-    return QueryError(_CONDITION.sub("", _STATE.sub("", short)).strip(), condition)
+            message = f"there is no table {error.parameters.get('relationName', '')}: the lake has {known}"
+        raise QueryError(message, error.condition) from error
