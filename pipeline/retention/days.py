@@ -36,15 +36,15 @@ class DayPlanner:
 
     def plan(self) -> Planned:
         """What becomes of it by its age alone."""
-        ended = f"ended more than {span(self.rule.longest_ms)} ago"
+        why = f"ended more than {span(self.rule.longest_ms)} ago"
         if self.policy.gone(self.day.day, self.rule.longest_ms, self.now_ms):
             # Segments that exporters go on from stay; their rows are hidden.
             pinned = any(raw.segment in self.positions for raw in self.day.raw)
-            return (self.retired(ended) if pinned else self._planned()).dropped(ended)
+            return (self.retired(why) if pinned else self._planned()).dropped(why)
         if self._unreadable:
             return self._planned()
         if self._over_for_all:
-            return self.retired(ended)
+            return self.retired(why)
         if compacting := self._compacting():
             return self._planned(compacting=compacting)
         ended = [file for file in self._named if self._over(file.tenant)]

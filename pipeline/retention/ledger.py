@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import date
 from functools import cached_property
@@ -49,7 +49,7 @@ class _Known:
     of: Snapshot
 
     @cached_property
-    def told(self) -> LedgerSnapshot | None:
+    def commit(self) -> LedgerSnapshot | None:
         """What its commit says; None where there is none that can be read."""
         try:
             return LedgerSnapshot.from_json(self.of.document or b"")
@@ -57,24 +57,26 @@ class _Known:
             return None
 
     @cached_property
-    def named(self) -> Mapping[str, int]:
-        """The files that its commit names, with their bytes."""
-        return {file.key: file.bytes for file in self.told.files} if self.told else {}
+    def named(self) -> frozenset[str]:
+        """The keys of the files that its commit names."""
+        return frozenset(file.key for file in self.commit.files) if self.commit else frozenset()
 
     @cached_property
     def valid(self) -> bool:
-        """Whether it can be read: its commit is there, and all that it names."""
-        return self.told is not None and self.told.is_whole({info.key: info.size for info in self.of.files})
+        """Whether it can be read."""
+        return self.commit is not None and self.commit.is_whole({info.key: info.size for info in self.of.files})
 
     @property
     def size(self) -> int:
         """Bytes of its files and its commit."""
-        commit = self.of.commit.size if self.of.commit else 0
-        return commit + sum(self.named.values())
+        files = sum(info.size for info in self.of.files if info.key in self.named)
+        return files + (self.of.commit.size if self.of.commit else 0)
 
     @property
     def day(self) -> date:
-        """The day, in UTC, on which it was last written to."""
+        """The day, in UTC, on which it was taken; of one without a commit, that of its newest file."""
+        if self.commit:
+            return day_of(self.commit.taken_ms)
         infos = [*self.of.files, *([self.of.commit] if self.of.commit else ())]
         return day_of(max(info.modified_ms for info in infos))
 

@@ -25,7 +25,7 @@ class Retention(RuleBasedStateMachine):
         self.rules = policy(tenants=tenants)
         self.written: dict[Row, date] = {}
         self.dropped: set[Row] = set()
-        self.replanned: list[tuple[int, list[str]]] = []
+        self.readers: list[tuple[int, list[str]]] = []
 
     @rule(
         ago=st.sampled_from([0, 0, 0, 1, 2, 30]),
@@ -53,21 +53,24 @@ class Retention(RuleBasedStateMachine):
                 TASKS, midnight(day) - 1, [row for row in again if self.written[row] == day], partition=2, epoch=2
             )
 
-    @rule(hours=st.sampled_from([1, 7, 24, 25, 60]))
-    def wait(self, hours: int) -> None:
+    @rule(hours=st.sampled_from([1, 7, 24, 25, 60, 240]), then=st.booleans())
+    def wait(self, hours: int, then: bool) -> None:
         self.world.sleep(hours * HOUR_MS)
+        if then:
+            self.retain()
 
     @rule(tenants=_KEPT, days=st.sampled_from([3, 4, 5]))
     def configure(self, tenants: dict[str, float], days: int) -> None:
         """Another policy: what is promised to readers holds for those of the same policy."""
         self.rules = policy(days=days, tenants=tenants)
-        self.replanned.clear()
+        self.readers.clear()
+        self.retain()
 
     @rule()
     def plan_to_read(self) -> None:
         """A reader that asks for days whose time is not over."""
         first = min((day for day in self.written.values() if self._readable(day)), default=date.max)
-        self.replanned.append((self.world.now_ms, self.world.files(TASKS, first)))
+        self.readers.append((self.world.now_ms, self.world.files(TASKS, first)))
 
     @rule(steps=st.integers(0, 12))
     def retain_interrupted(self, steps: int) -> None:
@@ -101,7 +104,7 @@ class Retention(RuleBasedStateMachine):
 
     @invariant()
     def readers_finish(self) -> None:
-        for planned_ms, files in self.replanned:
+        for planned_ms, files in self.readers:
             if self.world.now_ms <= planned_ms + self.rules.raw_keep_ms:
                 assert set(files) <= self.world.things.keys()
 

@@ -1,0 +1,114 @@
+"""A closed day becomes a few sorted files, each entry once: by Spark, which writes the objects by itself."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date, timedelta
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
+
+from fetchbox.config.v1.config_pb2 import Config
+from kernel.ids import uuid7
+from pipeline.lake.compaction import CompactFile
+from pipeline.lake.layout import Layout
+from pipeline.retention.tenants import CLASS, classified, needed
+from pipeline.retention.verdicts import Compacting
+from pipeline.retention.writing import FILE_BYTES, TOLD, Writer
+from pipeline.schema.columns import arrow_schema
+from pipeline.spark.lake import files, read
+from pipeline.spark.reading import File, key_columns
+from pipeline.tables import BY_NAME, Table
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_JOBS_LAST_DAYS: Final = 14
+"""So long before a log line its job may have had its first row."""
+_PARTS: Final = (("_ms", "substring_index(entry_id, '-', 1)"), ("_seq", "substring_index(entry_id, '-', -1)"))
+
+
+class CompactionError(RuntimeError):
+    """The files of a compaction do not hold the rows that they should; nothing was changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """The files of one compaction, which count for nobody yet."""
+
+    folder: str
+    """What their keys begin with."""
+    files: tuple[CompactFile, ...]
+    left_out: int
+    """Rows of classes whose time is over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compactor:
+    """Compacts days within one session of Spark. Not within a running event loop."""
+
+    spark: SparkSession
+    config: Config
+
+    def write(self, compacting: Compacting) -> Written:
+        """Writes the files. What Spark raises comes as it is; CompactionError where rows are missing or too many."""
+        table = BY_NAME[compacting.table]
+        commit = Layout(self.config.lake.prefix).compaction(table.name, compacting.day, compacting.generation)
+        folder = f"{commit.removesuffix('.json')}/{uuid7()}/"
+        expected = self._expected(table, compacting)
+        writer = Writer(
+            self.config.object_store.SerializeToString(deterministic=True), self._bucket, folder, table.name
+        )
+        rows = self._rows(table, compacting, arrow_schema(table))
+        if compacting.ended:
+            rows = rows.where(~F.col(CLASS).isin(*compacting.ended))
+        told = _sorted(rows, table, compacting.bytes).mapInArrow(writer.write, TOLD).collect()
+        written = tuple(sorted((CompactFile(**row.asDict()) for row in told), key=lambda file: file.key))
+        _check(written, expected, compacting)
+        return Written(folder, written, sum(expected[tenant] for tenant in compacting.ended))
+
+    @property
+    def _bucket(self) -> str:
+        return self.config.lake.bucket or self.config.object_store.bucket
+
+    def _expected(self, table: Table, compacting: Compacting) -> Counter[str]:
+        """How many rows each class has, counted by itself."""
+        whole = arrow_schema(table)
+        names = dict.fromkeys((*key_columns(table), *(needed(table) if compacting.tenants else ())))
+        counted = self._rows(table, compacting, pa.schema([whole.field(name) for name in names]))
+        return Counter({row[CLASS]: row["count"] for row in counted.groupBy(CLASS).count().collect()})
+
+    def _rows(self, table: Table, compacting: Compacting, columns: pa.Schema) -> DataFrame:
+        """The rows of the inputs, each entry once, with their class."""
+        inputs = [File(info.key, info.size) for info in compacting.inputs]
+        rows = files(self.spark, self.config, columns, inputs).dropDuplicates(list(key_columns(table)))
+        return classified(rows, table, compacting.tenants, lambda owner: self._around(owner, compacting.day))
+
+    def _around(self, table: Table, day: date) -> DataFrame:
+        days = (day - timedelta(days=_JOBS_LAST_DAYS), day + timedelta(days=1))
+        return read(self.spark, self.config, table, days, columns=needed(table))
+
+
+def _sorted(rows: DataFrame, table: Table, size: int) -> DataFrame:
+    """In the order of classes and ids, in as many parts as there are files at least."""
+    for name, part in _PARTS:
+        rows = rows.withColumn(name, F.expr(f"try_cast({part} as decimal(20, 0))"))
+    order = [CLASS, key_columns(table)[0], *(name for name, _ in _PARTS)]
+    parts = -(-size // FILE_BYTES)
+    rows = rows.repartitionByRange(parts, *order) if parts > 1 else rows.coalesce(1)
+    return rows.sortWithinPartitions(*order).drop(*(name for name, _ in _PARTS))
+
+
+def _check(written: Sequence[CompactFile], expected: Counter[str], compacting: Compacting) -> None:
+    found: Counter[str] = Counter()
+    for file in written:
+        found[file.tenant] += file.rows
+    wanted = Counter({tenant: rows for tenant, rows in expected.items() if tenant not in compacting.ended})
+    if found != wanted:
+        raise CompactionError(
+            f"compaction of {compacting.table}, {compacting.day}: {found.total()} rows were written, "
+            f"{wanted.total()} were read"
+        )

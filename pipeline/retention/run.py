@@ -1,0 +1,107 @@
+"""One run of retention, from the look at the lake to the record of what was done."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from fetchbox.config.v1.config_pb2 import Config
+from kernel.clock import Clock, SystemClock
+from kernel.objects import ObjectStore
+from kernel.telemetry.logs import get_logger
+from pipeline.extras import require
+from pipeline.lake.store import LakeStore
+from pipeline.retention.deed import Deed, Outcome
+from pipeline.retention.looking import look
+from pipeline.retention.planner import plan
+from pipeline.retention.policy import Policy
+from pipeline.retention.verdicts import Compacting, Plan
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from pipeline.retention.compacting import Compactor
+
+T = TypeVar("T")
+Step = Callable[[str], None]
+
+_log = get_logger("retention")
+
+
+class Retention:
+    """A context manager; not within a running event loop, since Spark blocks and its tasks have loops of their own.
+
+    `clock` says what time it is: what is over is decided by it alone.
+    """
+
+    def __init__(self, config: Config, clock: Clock | None = None) -> None:
+        self._config = config
+        self._clock = clock or SystemClock()
+        self._objects = ObjectStore(config.object_store)
+        self._store = LakeStore(self._objects, config)
+        self._deed = Deed(self._store, self._clock)
+        self._runner = asyncio.Runner()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self._await(self._objects.close())
+        finally:
+            self._runner.close()
+
+    def plan(self) -> Plan:
+        """What a run would do now. ObjectStoreError where the store does not answer; nothing is changed."""
+        contents = self._await(look(self._store))
+        return plan(contents, Policy.of(self._config.lake), self._clock.now_ms())
+
+    def run(self, planned: Plan, session: Callable[[], SparkSession], step: Step = lambda _: None) -> Outcome:
+        """Does what was planned, and writes down what it did.
+
+        `session` starts Spark; it is called only where a day is to be compacted. `step` is told what begins. A
+        compaction that fails holds up no other. ObjectStoreError and ExtraMissingError come when the rest is done.
+        """
+        outcome = Outcome(planned.now_ms)
+        try:
+            step("deleting")
+            self._await(self._deed.drop(planned, outcome))
+            self._await(self._deed.retire(planned, outcome))
+            self._compact(planned, session, step, outcome)
+        finally:
+            self._await(self._deed.record(outcome))
+        return outcome
+
+    def _compact(self, planned: Plan, session: Callable[[], SparkSession], step: Step, outcome: Outcome) -> None:
+        if not planned.compactions:
+            return
+        require("spark")
+        from pipeline.retention.compacting import Compactor  # noqa: PLC0415  # imports an extra
+
+        step("starting Spark")
+        compactor = Compactor(session(), self._config)
+        for compacting in planned.compactions:
+            step(f"compacting {compacting.table}, {compacting.day}")
+            self._compact_day(compactor, compacting, outcome)
+
+    def _compact_day(self, compactor: Compactor, compacting: Compacting, outcome: Outcome) -> None:
+        from pyspark.errors import PySparkException  # noqa: PLC0415  # of an extra
+
+        from pipeline.retention.compacting import CompactionError  # noqa: PLC0415  # as above
+
+        began_ms = self._clock.now_ms()
+        try:
+            written = compactor.write(compacting)
+        except (PySparkException, CompactionError) as error:
+            where = f"{compacting.table}, {compacting.day}"
+            outcome.failed.append(f"{where}: {error}")
+            _log.error("compaction_failed", key=where, error=error)
+            return
+        self._await(self._deed.commit(compacting, written.files, began_ms, outcome))
+
+    def _await(self, work: Coroutine[Any, Any, T]) -> T:
+        return self._runner.run(work)
