@@ -44,7 +44,7 @@ def sql(
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV with a header.")] = False,
     source: Annotated[Source, typer.Option(help="How objects are read: by Python, or by Hadoop's s3a.")] = Source.AUTO,
 ) -> None:
-    """Ask the lake in SQL. Its tables are tasks, status, logs, dlq and flows; nothing is ever changed.
+    """Ask the lake in SQL. Its tables are tasks, status, logs, dlq, flows and ledger; nothing is changed.
 
     It needs Spark: pip install 'fetchbox[spark]'. --from and --to are the days (UTC) on which entries were taken in:
     what they leave out is not read. A wide row is shown as a list in a terminal; --json prints an object a line.

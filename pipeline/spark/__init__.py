@@ -7,7 +7,8 @@ starts it, or returns the one that runs; under `spark-submit` that of the cluste
 is the rows of ingest days (UTC, inclusive), each entry once, by the schema of `pipeline.schema.columns`.
 
 `lake.views(spark, config, (first, last), *, columns, source)`
-registers the same as temporary views: `tasks`, `status`, `logs`, `dlq`, `flows`.
+registers the same as temporary views: `tasks`, `status`, `logs`, `dlq`, `flows`;
+and `ledger`, its newest snapshot.
 
 `reading.look(store, table, days) -> Plan` and `lake.planned(spark, config, table, plan, *, columns, source)`
 are the two halves of `read`: which files there are (awaited, on a `LakeStore`), and their rows.

@@ -12,11 +12,12 @@ import pyarrow as pa
 
 from fetchbox.config.v1.config_pb2 import Config
 from kernel.objects import ObjectStore
+from pipeline.export.ledger import LEDGER
 from pipeline.lake.store import LakeStore
-from pipeline.schema.columns import arrow_schema, spark_schema, spark_struct
+from pipeline.schema.columns import arrow_schema, spark_struct
 from pipeline.spark import s3a
-from pipeline.spark.reading import File, Plan, bins, key_columns, look
-from pipeline.tables import TABLES, Table
+from pipeline.spark.reading import File, Plan, bins, key_columns, look, look_at_ledger
+from pipeline.tables import BY_NAME, TABLES, Table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -28,8 +29,10 @@ SOURCES: Final = ("auto", "datasource", "s3a")
 Days = tuple[date, date]
 """First and last, both inclusive: of ingest, in UTC."""
 ALWAYS: Final[Days] = (date.min, date.max)
-EVERYTHING: Final[Mapping[Table, Collection[str]]] = {table: arrow_schema(table).names for table in TABLES}
-"""All tables with all their columns."""
+LEDGER_VIEW: Final = "ledger"
+SCHEMAS: Final = {**{table.name: arrow_schema(table) for table in TABLES}, LEDGER_VIEW: LEDGER}
+"""The views by name, and their columns."""
+EVERYTHING: Final[Mapping[str, Collection[str]]] = {name: schema.names for name, schema in SCHEMAS.items()}
 
 _TASK_BYTES: Final = 64 << 20
 """Of compressed Parquet, for one task at the most."""
@@ -100,33 +103,45 @@ def views(
     config: Config,
     days: Days = ALWAYS,
     *,
-    columns: Mapping[Table, Collection[str]] = EVERYTHING,
+    columns: Mapping[str, Collection[str]] = EVERYTHING,
     source: str = "auto",
 ) -> None:
-    """Registers tables under their names, as temporary views of the rows of these days.
+    """Registers temporary views of the rows of these days, and of the newest snapshot of the ledger.
 
-    Of a table in `columns` only these columns are read; the others are there, but null.
+    `columns` are by the name of the view; of each only these are read, and the others are there, but null.
     """
 
     async def all_of(store: LakeStore) -> list[Plan]:
-        return [await look(store, table, days) for table in columns]
+        return [
+            await (look_at_ledger(store) if name == LEDGER_VIEW else look(store, BY_NAME[name], days))
+            for name in columns
+        ]
 
-    for (table, names), plan in zip(columns.items(), _looked(config, all_of), strict=True):
-        read_ones = [name for name in arrow_schema(table).names if name in names]
-        frame = planned(spark, config, table, plan, columns=read_ones, source=source)
-        _widened(frame, table).createOrReplaceTempView(table.name)
+    for (name, wanted), plan in zip(columns.items(), _looked(config, all_of), strict=True):
+        read_ones = [column for column in SCHEMAS[name].names if column in wanted]
+        if name == LEDGER_VIEW:
+            frame = _of_ledger(spark, config, plan, read_ones, source)
+        else:
+            frame = planned(spark, config, BY_NAME[name], plan, columns=read_ones, source=source)
+        _widened(frame, SCHEMAS[name]).createOrReplaceTempView(name)
 
 
-def _widened(frame: DataFrame, table: Table) -> DataFrame:
-    """The frame with all columns of a table; those that it does not have are null."""
+def _of_ledger(spark: SparkSession, config: Config, plan: Plan, columns: Sequence[str], source: str) -> DataFrame:
+    schema = _only(LEDGER, columns)
+    if not plan.files:
+        return spark.createDataFrame([], spark_struct(schema))
+    return files(spark, config, schema, plan.files, source=source)
+
+
+def _widened(frame: DataFrame, schema: pa.Schema) -> DataFrame:
+    """The frame with all columns of a schema; those that it does not have are null."""
     from pyspark.sql import functions  # noqa: PLC0415  # of an extra
 
     present = set(frame.columns)
+    nothing = functions.lit(None)
     columns = [
-        functions.col(field.name)
-        if field.name in present
-        else functions.lit(None).cast(field.dataType).alias(field.name)
-        for field in spark_schema(table)
+        functions.col(field.name) if field.name in present else nothing.cast(field.dataType).alias(field.name)
+        for field in spark_struct(schema)
     ]
     return frame.select(*columns)
 

@@ -10,6 +10,7 @@ Only there rows are compared with each other, which is dear.
 
 from __future__ import annotations
 
+import sys
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from typing import Final
 
 from pipeline.lake.compaction import Compaction
 from pipeline.lake.layout import Segment
+from pipeline.lake.snapshots import LedgerSnapshot
 from pipeline.lake.store import LakeStore, Stored
 from pipeline.tables import FLOWS, Table
 
@@ -66,6 +68,21 @@ async def look(store: LakeStore, table: Table, days: tuple[date, date]) -> Plan:
     # In this order: what was compacted in between is then in the commit, and its segments are known to be replaced.
     segments = await store.segments(table.name, *days)
     return plan(segments, await store.compactions(table.name, *days))
+
+
+async def look_at_ledger(store: LakeStore) -> Plan:
+    """The plan for the newest snapshot of the ledger that is whole; no files where there is none."""
+    found = await store.objects.list(store.bucket, f"{store.layout.root}ledger/", limit=sys.maxsize)
+    sizes = {info.key: info.size for info in found}
+    for key in sorted((key for key in sizes if key.endswith(".json")), reverse=True):
+        document = await store.objects.get(store.bucket, key)
+        try:
+            snapshot = LedgerSnapshot.from_json(document) if document is not None else None
+        except (ValueError, TypeError, KeyError):
+            continue  # an older one is better than none
+        if snapshot is not None and snapshot.is_whole(sizes):
+            return Plan(tuple(_file(file.key, file.bytes) for file in snapshot.files))
+    return Plan()
 
 
 def plan(segments: Sequence[Stored], compactions: Iterable[Compaction]) -> Plan:

@@ -12,17 +12,16 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from fetchbox.config.v1.config_pb2 import Config
-from pipeline.schema.columns import arrow_schema, spark_schema
+from pipeline.schema.columns import spark_struct
 from pipeline.spark.faults import SparkFault, readable
-from pipeline.spark.lake import ALWAYS, Days, views
-from pipeline.tables import TABLES, Table
+from pipeline.spark.lake import ALWAYS, SCHEMAS, Days, views
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-_TABLE_OF: Final = {tuple(arrow_schema(table).names): table for table in TABLES}
-"""Which table has these columns: no two have the same."""
+_VIEW_OF: Final = {tuple(schema.names): name for name, schema in SCHEMAS.items()}
+"""Which view has these columns: no two have the same."""
 _JAVA: Final = ("java_method", "reflect", "try_reflect")
 """Functions that call any method of Java."""
 
@@ -71,30 +70,30 @@ def _only_queries(spark: SparkSession, text: str) -> None:
         state.functionRegistry().dropFunction(function)
 
 
-def _needed(spark: SparkSession, text: str) -> dict[Table, set[str]]:
-    """The columns that a query needs, of each table that it needs."""
-    for table in TABLES:
-        nothing = spark.createDataFrame(spark.sparkContext.emptyRDD(), spark_schema(table))
-        nothing.createOrReplaceTempView(table.name)
+def _needed(spark: SparkSession, text: str) -> dict[str, set[str]]:
+    """The columns that a query needs, of each view that it needs."""
+    for name, schema in SCHEMAS.items():
+        nothing = spark.createDataFrame(spark.sparkContext.emptyRDD(), spark_struct(schema))
+        nothing.createOrReplaceTempView(name)
     plan = spark.sql(text)._jdf.queryExecution().optimizedPlan()
-    found: dict[Table, set[str]] = {}
+    found: dict[str, set[str]] = {}
     for tree in (plan, *_each(plan.subqueriesAll())):
-        for table, names in _scans(tree, None):
-            # Of a table that is only counted, the smallest column will do.
-            found.setdefault(table, set()).update(names or {"entry_partition"})
+        for view, names in _scans(tree, None):
+            # Of a table whose rows are only counted, any column will do.
+            found.setdefault(view, set()).update(names or SCHEMAS[view].names[:1])
     return found
 
 
-def _scans(plan: Any, wanted: set[int] | None) -> Iterator[tuple[Table, set[str]]]:
-    """Tables that a plan reads, and of each the columns; `wanted` by those above it, None for all that there are."""
+def _scans(plan: Any, wanted: set[int] | None) -> Iterator[tuple[str, set[str]]]:
+    """Views that a plan reads, and of each the columns; `wanted` by those above it, None for all that there are."""
     kind = plan.nodeName()
     if kind.startswith("ScriptTransformation"):
         raise QueryError("TRANSFORM runs commands, and nothing but queries is run here", "READ_ONLY")
     columns = {attribute.exprId().id(): attribute.name() for attribute in _each(plan.output())}
-    table = _TABLE_OF.get(tuple(columns.values()))
+    view = _VIEW_OF.get(tuple(columns.values()))
     children = list(_each(plan.children()))
-    if table is not None and not children:
-        yield table, {name for number, name in columns.items() if wanted is None or number in wanted}
+    if view is not None and not children:
+        yield view, {name for number, name in columns.items() if wanted is None or number in wanted}
     own = {attribute.exprId().id() for attribute in _each(plan.references().toSeq())}
     if kind == "Project":
         wanted = own
@@ -120,6 +119,6 @@ def _of_query() -> Iterator[None]:
     except SparkFault as error:
         message = str(error)
         if error.condition == "TABLE_OR_VIEW_NOT_FOUND":
-            known = ", ".join(table.name for table in TABLES)
+            known = ", ".join(SCHEMAS)
             message = f"there is no table {error.parameters.get('relationName', '')}: the lake has {known}"
         raise QueryError(message, error.condition) from error
