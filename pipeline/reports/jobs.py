@@ -63,7 +63,7 @@ def tally(jobs: DataFrame, days: Days) -> DataFrame:
     ended = days.day_sql("ended_ms")
     parts = [
         _part(days.day_sql("queued_ms"), "submitted", "0"),
-        _part(ended, "ended", f"cast((ended_ms - {days.begin_ms}) div 60000 as int)"),
+        _part(ended, "ended", f"if({ended} is null, null, cast(ended_ms div 60000 as int))"),
         _part(f"case when wait_ms is not null then {ended} end", "wait", bucket_sql("wait_ms")),
         _part(f"case when run_ms is not null then {ended} end", "run", bucket_sql("run_ms")),
     ]
