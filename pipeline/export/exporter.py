@@ -13,6 +13,7 @@ from time import time
 from typing import Final
 
 from fetchbox.config.v1.config_pb2 import Exporter as Limits
+from kernel.errors import FetchboxError
 from kernel.log.offsets import parse_id
 from kernel.redis import RedisClients
 from kernel.telemetry import metrics
@@ -46,10 +47,10 @@ class Exporter:
     async def turn(self) -> None:
         """Writes what is due. Raises the first error of the partitions that failed, once the others are done."""
         failures = await self._load()
-        looks = await self._look()
+        looks, unseen = await self._look()
         _tell_lag(looks)
         due = [chain for chain, look in looks.items() if self._is_due(chain, look)]
-        failures += await _each(_WRITTEN, due, _export)
+        failures += unseen + await _each(_WRITTEN, due, _export)
         if due:
             await self._publisher.publish()
         if failures:
@@ -59,7 +60,7 @@ class Exporter:
     async def finish(self, progress: Progress) -> int:
         """Writes everything that is there now, due or not; how many entries that were. Raises like `turn`."""
         failures = await self._load()
-        looks = await self._look()
+        looks, unseen = await self._look()
         counts = {chain: _waiting(chain, look) for chain, look in looks.items()}
         before = sum(chain.written for chain in looks)
 
@@ -73,7 +74,7 @@ class Exporter:
             while await chain.step() and not _has(chain, last):
                 told()
 
-        failures += await _each(_WRITTEN, list(looks), export)
+        failures += unseen + await _each(_WRITTEN, list(looks), export)
         await self._publisher.publish()
         if failures:
             raise failures[0]
@@ -83,18 +84,22 @@ class Exporter:
         unknown = [chain for chain in self._chains if chain.state is None]
         return await _each(_LOOKED_UP, unknown, Chain.load)
 
-    async def _look(self) -> dict[Chain, Look]:
-        """How the sources stand whose place in the lake is known."""
+    async def _look(self) -> tuple[dict[Chain, Look], list[Exception]]:
+        """How the sources stand whose place in the lake is known, and the errors of those that do not tell."""
         places = [(chain, chain.state.position) for chain in self._chains if chain.state]
         streams = [(chain, chain.source, at) for chain, at in places if isinstance(chain.source, StreamSource)]
-        looks = await look_many(self._clients, [(source, at) for _, source, at in streams])
-        found = dict(zip((chain for chain, _, _ in streams), looks, strict=True))
+        found = await look_many(self._clients, [(source, at) for _, source, at in streams])
+        told: dict[Chain, Look | FetchboxError] = dict(zip((chain for chain, _, _ in streams), found, strict=True))
         for chain, at in places:
-            if chain not in found:
-                found[chain] = await chain.source.look(at)
-        for chain, look in found.items():
+            if chain not in told:
+                told[chain] = await chain.source.look(at)
+        looks = {chain: look for chain, look in told.items() if isinstance(look, Look)}
+        for chain, look in looks.items():
             chain.notice(look)
-        return found
+        failures = {chain: look for chain, look in told.items() if isinstance(look, FetchboxError)}
+        for chain, error in failures.items():
+            _log.warn("export_failed", stream=chain.source.stream, error=error)
+        return looks, [*failures.values()]
 
     def _is_due(self, chain: Chain, look: Look) -> bool:
         return chain.state is not None and self._rolls[chain].is_due(chain.state, look)

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from kernel import keys
-from kernel.errors import unavailable
+from kernel.errors import FetchboxError, unavailable
 from kernel.log.offsets import START, parse_id
 from kernel.log.shapes import Shape
 from kernel.redis import RedisClients
@@ -36,7 +36,10 @@ class StreamSource:
 
     async def look(self, after: str) -> Look:
         """How the stream stands."""
-        return (await look_many(self._clients, [(self, after)]))[0]
+        (look,) = await look_many(self._clients, [(self, after)])
+        if isinstance(look, FetchboxError):
+            raise look
+        return look
 
     async def read(self, after: str, *, max_rows: int, max_bytes: int, until: str = "") -> Page:
         """Entries behind `after` of one UTC day, up to the limits, but at least one where there are any."""
@@ -71,19 +74,24 @@ class StreamSource:
         return _look(self.stream, (now, server), facts, entries), entries
 
 
-async def look_many(clients: RedisClients, places: Sequence[tuple[StreamSource, str]]) -> list[Look]:
-    """How streams stand, each for an exporter that has everything up to its position, in one round trip."""
+async def look_many(clients: RedisClients, places: Sequence[tuple[StreamSource, str]]) -> list[Look | FetchboxError]:
+    """How streams stand, each for an exporter that has everything up to its position, in one round trip.
+
+    Raises `UNAVAILABLE` where Redis does not answer; a stream that cannot be read is an error among the others.
+    """
     async with clients.commands.pipeline(transaction=False) as batch:
         _ask_server(batch)
         for source, after in places:
             batch.execute_command("XINFO STREAM", source.stream)
             batch.execute_command("XRANGE", source.stream, f"({after}", "+", "COUNT", 1)
         now, server, *replies = await batch.execute(raise_on_error=False)
-    pairs = zip(replies[::2], replies[1::2], strict=True)
-    return [
-        _look(source.stream, (now, server), facts, _entries(source.stream, entries))
-        for (source, _), (facts, entries) in zip(places, pairs, strict=True)
-    ]
+    looks: list[Look | FetchboxError] = []
+    for (source, _), facts, entries in zip(places, replies[::2], replies[1::2], strict=True):
+        try:
+            looks.append(_look(source.stream, (now, server), facts, _entries(source.stream, entries)))
+        except FetchboxError as error:
+            looks.append(error)
+    return looks
 
 
 def stream_sources(clients: RedisClients, shapes: Sequence[Shape]) -> list[StreamSource]:
