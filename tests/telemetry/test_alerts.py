@@ -18,7 +18,7 @@ PROMETHEUS = ROOT / "deploy" / "prometheus"
 RUNBOOKS = ROOT / "docs" / "runbooks"
 PANELS = {"timeseries", "stat", "row"}
 _WORDS = {"by", "le", "sum", "max", "and", "or", "unless", "on", "rate", "increase", "changes", "absent", "topk"}
-_PACKAGES = ("kernel", "gateway", "ingest_svc", "operator_svc", "producer_svc", "worker_svc")
+_PACKAGES = ("kernel", "gateway", "ingest_svc", "operator_svc", "pipeline", "producer_svc", "worker_svc")
 
 
 def _alerts() -> dict[str, Any]:
