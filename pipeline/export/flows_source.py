@@ -93,9 +93,12 @@ class FlowsSource:
 
         With `until` none behind that position.
         """
-        filling = _Filling(after, max_rows, max_bytes)
+        filling, kept = _Filling(after, max_rows, max_bytes), True
         while True:
             ends, look = await self._next(filling.last)
+            # Whether the last exported run is there still is told by the look behind that one.
+            kept = look.kept if filling.last == after else kept
+            look = replace(look, kept=kept)
             wanted = [end for end in ends if not until or parse_id(end.position) <= parse_id(until)]
             for start in range(0, len(wanted), _TOGETHER):
                 batch = wanted[start : start + _TOGETHER]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from io import BytesIO
 
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -17,10 +19,13 @@ from kernel.flows.redis_journal import RedisJournal
 from kernel.flows.types import FlowState, Run
 from kernel.log.offsets import START
 from kernel.resources import Resources
+from pipeline.export.chain import Chain
 from pipeline.export.flows_source import FlowsSource
 from pipeline.export.source import Page
 from pipeline.lake.layout import day_of
+from pipeline.lake.store import LakeStore
 from tests.flows.journal_rig import append_of, begun, end, line, start, started, whole
+from tests.pipeline.export_rig import drained
 
 DAY = 86_400_000
 NOON = 20_000 * DAY + DAY // 2
@@ -235,3 +240,43 @@ async def test_ends_that_a_failover_lost_are_noticed(resources: Resources, sourc
     await resources.redis.commands.delete(keys.FLOWS_ENDED)
     assert not (await source.look(f"{now - 1000}-1")).kept
     assert (await source.look(f"{old}-1")).last == f"{old}-1"
+
+
+async def _exported(lake: LakeStore) -> list[tuple[int, str, str]]:
+    """Epoch, run and kind of every row in the lake."""
+    found: list[tuple[int, str, str]] = []
+    for stored in await lake.segments("flows"):
+        body = await lake.objects.get(lake.bucket, stored.key)
+        assert body is not None
+        rows = pq.read_table(BytesIO(body)).select(["flow_id", "kind"]).to_pylist()
+        found += [(stored.segment.epoch, row["flow_id"], row["kind"]) for row in rows]
+    return found
+
+
+async def test_runs_come_into_the_lake_and_lost_ends_begin_an_epoch(
+    journal: RedisJournal, resources: Resources, source: FlowsSource, config: Config
+) -> None:
+    config.exporter.max_rows = 4
+    lake = LakeStore(resources.objects, config)
+    runs = [f"run-{number}" for number in range(6)]
+    for flow_id in runs[:5]:
+        await _end(journal, flow_id)
+    chain = await drained(Chain(source, lake, config.exporter))
+    assert await _exported(lake) == [(1, run, kind) for run in runs[:5] for kind in ("flow.start", "flow.complete")]
+    assert len(await lake.segments("flows")) == 3
+    assert chain.state is not None
+    last = (await _ends(resources))["run-4"]
+    assert chain.state.position == f"{last}-1"
+    # A replica that had not heard of the last end takes over; it is told again, and so is another.
+    await resources.redis.commands.zrem(keys.FLOWS_ENDED, "run-4")
+    await resources.redis.commands.hdel(keys.flow("run-4"), "ended")
+    await _end(journal, "run-5")
+    chain = await drained(Chain(source, lake, config.exporter))
+    (marker,) = await lake.markers("flows")
+    assert (marker.reason, marker.after, marker.epoch) == ("rewritten", f"{last}-1", 2)
+    kept = [*runs[:4], "run-5"]
+    assert [row for row in await _exported(lake) if row[0] == 2] == [
+        (2, run, kind) for run in kept for kind in ("flow.start", "flow.complete")
+    ]
+    assert await drained(Chain(source, lake, config.exporter))
+    assert len(await lake.markers("flows")) == 1
