@@ -11,9 +11,9 @@ from urllib.parse import unquote_plus, urlsplit, urlunsplit
 HIDDEN = "REDACTED"
 """What stands in place of a secret."""
 HEADER_MARKS = ("authorization", "cookie")
-"""Where neither of them is, in whatever case, `credentials` finds no header."""
+"""Where neither of them is, in whatever case (`re.IGNORECASE`), `credentials` finds no header."""
 MARKS = ("://", "bearer", "basic", *HEADER_MARKS)
-"""A text in which none of them is, in whatever case, is what `text` makes of it."""
+"""A text in which none of them is, likewise, is what `text` makes of it."""
 
 _SECRET_WORDS = re.compile(
     r"(^|[-_.])(sig|signature|token|credential|api-?key|secret|password|passwd|pwd|auth|jwt|(aws)?accesskey(id)?|accesstoken|hmac"

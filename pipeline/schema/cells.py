@@ -16,7 +16,8 @@ import pyarrow.compute as pc
 
 from kernel import redaction
 
-_MARKS: Final = "(?i)" + "|".join(map(re.escape, redaction.MARKS))
+_MARKS: Final = "(?i)" + "|".join((*map(re.escape, redaction.MARKS), "[\u0130\u0131]"))
+"""Python, but not Arrow, takes both of the Turkish letters for an i in another case."""
 _HEADERS: Final = "(?i)" + "|".join(redaction.HEADER_MARKS)
 _ORIGIN: Final = "^[a-z][a-z0-9+.-]*://[A-Za-z0-9._:-]+"
 _BARE: Final = _ORIGIN + r"(?:/[!$-&(-;=@-~]*)?$"

@@ -6,10 +6,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fetchbox.jobs.jobs_pb2 import DeadLetterTask, DownloadTask, HttpHeader, JobLog, JobStatus
+from fetchbox.config.v1.config_pb2 import JobType
+from fetchbox.jobs.jobs_pb2 import DeadLetterTask, DownloadTask, HttpHeader, JobLog, JobStatus, QueuedTask
 from fetchbox.operator.v1.job_pb2 import Job
+from ingest_svc.tasks import stock_tasks
 from kernel import keys
 from kernel.flows.codec import canonical, fields
+from kernel.handlers import DefaultHandler, Manifest, Resource
+from kernel.lanes import publications
 from pipeline.schema import fast, generic, messages
 from pipeline.schema.decoding import decode
 from pipeline.schema.rows import Row
@@ -78,8 +82,23 @@ def test_a_row_holds_all_that_its_message_held(data, kind):
 
 
 @pytest.mark.parametrize("message", USUAL, ids=lambda message: message.DESCRIPTOR.name)
-def test_messages_as_our_services_write_them_are_never_in_doubt(message):
+def test_messages_as_protobuf_writes_them_are_not_in_doubt(message):
     assert fast.decode(type(message), [message.SerializeToString()])[1] == []
+
+
+def test_messages_as_our_services_put_them_together_are_not_in_doubt():
+    resources = [Resource("r1", "https://h/1", {"Accept": "a/b"}, {"tag": "x"}), Resource("r2", "https://h/2", {}, {})]
+    job_type = JobType(default_headers={"user-agent": "us"}, proxy={"primary": "eu"}, storage={"key_prefix": "p/"})
+    view = Manifest("job", "gallery", tuple(resources), job_type, "tenant", "a" * 32, "s3://bucket/key")
+    assert fast.decode(DownloadTask, stock_tasks(DefaultHandler({}), view))[1] == []
+    tenants = ("", "acme")
+    rest = JobStatus(job_id="j", resources_failed=1, last_error_code="HTTP_404", log_offset=1, revision=2)
+    statuses = [publications.common_status("chat", tenant, "running") + rest.SerializeToString() for tenant in tenants]
+    assert fast.decode(JobStatus, statuses)[1] == []
+    tasks = (TASK, QueuedTask(job_id="j", task="chat", trace_id="b" * 32))
+    lines = [publications.log_line(task, 3, "put off", 1764374400000, {"outcome": "retry"}) for task in tasks]
+    lines += [publications.completed_line(task, 1764374400000, 1) for task in tasks]
+    assert fast.decode(JobLog, lines)[1] == []
 
 
 @settings(max_examples=25, deadline=None)
