@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import html
-import re
-import unicodedata
 from collections.abc import Iterable
 from typing import Final
 
 _VOID: Final = frozenset({"meta", "link", "br"})
-_UNSEEN: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
-"""Categories of characters that show nothing, or change how their neighbours are shown."""
-_PLAIN: Final = re.compile(r"[ -~]*")
 
 
 class Html(str):
@@ -48,10 +43,10 @@ def name(text: str, empty: str = "(none)") -> Html:
 
 
 def visible(text: str) -> str:
-    r"""The text with characters that nobody can see as `\u202e`."""
-    if _PLAIN.fullmatch(text):
+    r"""The text with characters that nobody can see, or that change how others are shown, as `\u202e`."""
+    if text.isprintable():
         return text
-    return "".join(f"\\u{ord(one):04x}" if unicodedata.category(one) in _UNSEEN else one for one in text)
+    return "".join(one if one.isprintable() else f"\\u{ord(one):04x}" for one in text)
 
 
 def _attribute(key: str, value: object) -> str:
