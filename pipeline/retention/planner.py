@@ -6,6 +6,7 @@ Days are whole ones in UTC, and what counts is the day on which an entry came, n
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import date
 
 from pipeline.lake.contents import Contents
 from pipeline.lake.layout import Segment, day_of
@@ -14,8 +15,8 @@ from pipeline.retention.caps import capped
 from pipeline.retention.days import DayPlanner
 from pipeline.retention.ledger import snapshots
 from pipeline.retention.policy import Policy
-from pipeline.retention.verdicts import Decision, Plan, Planned, Verdict
-from pipeline.tables import TABLES
+from pipeline.retention.verdicts import Compacting, Decision, Plan, Planned, Verdict
+from pipeline.tables import LOGS, TABLES
 
 
 def plan(contents: Contents, policy: Policy, now_ms: int) -> Plan:
@@ -35,7 +36,7 @@ def plan(contents: Contents, policy: Policy, now_ms: int) -> Plan:
     return Plan(
         now_ms=now_ms,
         decisions=decisions,
-        compactions=tuple(day.compacting for day in days if day.compacting),
+        compactions=tuple(sorted((day.compacting for day in days if day.compacting), key=_turn)),
         retirings=tuple(day.retiring for day in days if day.retiring),
         over=tuple(words for words in (*over, above, beyond) if words),
     )
@@ -54,6 +55,11 @@ def _tables(
         days += planned
         over.append(words)
     return days, over
+
+
+def _turn(compacting: Compacting) -> tuple[bool, str, date]:
+    """Logs come first: whose lines are whose is found in tables whose rows a compaction may leave out."""
+    return compacting.table != LOGS.name, compacting.table, compacting.day
 
 
 def _positions(segments: Iterable[Segment]) -> frozenset[Segment]:

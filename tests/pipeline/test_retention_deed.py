@@ -1,0 +1,224 @@
+"""Retention in a real object store where nothing is to be compacted: what is over goes, whatever happens."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from datetime import UTC, date, datetime, timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+from typer.testing import CliRunner
+
+from cli.embedded.seaweed import SeaweedFS
+from cli.main import app
+from fetchbox.config.v1.config_pb2 import Config
+from fetchbox.jobs.jobs_pb2 import DownloadTask
+from kernel.objects import ObjectStore, ObjectStoreError
+from pipeline.lake.compaction import Compaction
+from pipeline.lake.layout import Layout, Segment
+from pipeline.retention.deed import Outcome
+from pipeline.retention.run import Retention
+from pipeline.retention.verdicts import Plan, Verdict
+from pipeline.tables import TASKS
+from tests.kernel.objects.flaky_s3 import FlakyS3
+from tests.pipeline.lake_rig import Lake
+from tests.pipeline.retention_clock import StandingClock, at
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+DAY = date(2026, 3, 1)
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
+def _no_spark() -> SparkSession:
+    raise AssertionError("nothing is to be compacted")
+
+
+def _retained(config: Config, days: int, ms: int = 0) -> tuple[Plan, Outcome]:
+    with Retention(config, StandingClock(NOON + timedelta(days=days, milliseconds=ms))) as retention:
+        plan = retention.plan()
+        return plan, retention.run(plan, _no_spark)
+
+
+async def _fill(config: Config, keys: list[str]) -> None:
+    objects = ObjectStore(config.object_store)
+    try:
+        await asyncio.gather(*(objects.put(config.object_store.bucket, key, b"x" * 20) for key in keys))
+    finally:
+        await objects.close()
+
+
+def _segments(config: Config, count: int, day: date = DAY, partition: int = 0, first: int = 0) -> list[str]:
+    layout = Layout(config.lake.prefix)
+    start = at(day, 0)
+    return [layout.segment(Segment("tasks", partition, 1, (start + n, 0), day)) for n in range(first, first + count)]
+
+
+@pytest.mark.timeout(120)
+def test_2500_objects_are_all_deleted(config: Config, lake: Lake) -> None:
+    over, newest = _segments(config, 2500), _segments(config, 1, DAY + timedelta(days=20))
+    asyncio.run(_fill(config, [*over, *newest]))
+    plan, outcome = _retained(config, days=20)
+    assert {one.info.key for one in plan.of(Verdict.DROP)} == set(over)
+    assert (outcome.deleted, outcome.deleted_bytes, outcome.remaining) == (2500, 50_000, {})
+    assert lake.keys("raw") == newest
+    [record] = lake.keys("retention")
+    told = json.loads(lake.client.get_object(Bucket=lake.bucket, Key=record)["Body"].read())
+    assert told["deleted"] == 2500
+
+
+def test_a_day_that_is_over_is_hidden_first(config: Config, lake: Lake) -> None:
+    """Whoever reads it in its last moment has a day to finish; then it goes, and its commit."""
+    segments = _segments(config, 3)
+    asyncio.run(_fill(config, [*segments, *_segments(config, 1, DAY + timedelta(days=30), partition=0)]))
+    _, outcome = _retained(config, days=8)
+    assert len(outcome.retired) == 1
+    commit = Compaction.from_json(lake.client.get_object(Bucket=lake.bucket, Key=outcome.retired[0])["Body"].read())
+    assert (commit.files, set(commit.replaces)) == ((), set(segments))
+    assert set(segments) <= set(lake.keys("raw"))
+    assert _retained(config, days=9)[1].deleted == 4
+    assert set(lake.keys("raw")).isdisjoint(segments)
+    assert lake.keys("compact") == []
+
+
+@pytest.mark.parametrize("zone", ["Asia/Tokyo", "America/New_York", "Pacific/Kiritimati"])
+def test_days_are_those_of_utc_wherever_it_runs(
+    config: Config, lake: Lake, zone: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asyncio.run(_fill(config, _segments(config, 2) + _segments(config, 2, DAY + timedelta(days=1))))
+    midnight = datetime(2026, 3, 9, tzinfo=UTC)
+    clocks = [StandingClock(midnight + timedelta(milliseconds=ms)) for ms in (-1, 0)]
+    plans = []
+    for name in ("UTC", zone):
+        monkeypatch.setenv("TZ", name)
+        time.tzset()
+        for clock in clocks:
+            with Retention(config, clock) as retention:
+                plans.append(retention.plan().retirings)
+    monkeypatch.undo()
+    time.tzset()
+    assert plans[:2] == plans[2:]
+    assert [[commit.day for commit in plan] for plan in plans[:2]] == [[], ["2026-03-01"]]
+
+
+async def test_what_the_store_would_not_delete_is_told_and_tried_again(
+    config: Config, lake: Lake, s3: SeaweedFS
+) -> None:
+    over = _segments(config, 3)
+    await _fill(config, [*over, *_segments(config, 1, DAY + timedelta(days=20))])
+    error = f"<Error><Key>{over[1]}</Key><Code>AccessDenied</Code><Message>no</Message></Error>"
+    refused = f"<DeleteResult>{error}</DeleteResult>"
+    async with FlakyS3(s3.endpoint) as proxy:
+        broken = _through(proxy, config)
+        proxy.faults = lambda method, target: refused if method == "POST" else None
+        _, outcome = await asyncio.to_thread(_retained, broken, 20)
+    assert outcome.remaining == {over[1]: "AccessDenied no"}
+    assert not outcome.well
+    _, outcome = await asyncio.to_thread(_retained, config, 20)
+    assert outcome.well
+    assert len(lake.keys("raw")) == 1
+
+
+async def test_interrupted_at_every_step_and_run_again(config: Config, lake: Lake, s3: SeaweedFS) -> None:
+    """The store falls silent after n requests that change something, for every n: a later run ends what was begun."""
+    segments = [*_segments(config, 2), *_segments(config, 2, DAY + timedelta(days=2))]
+    newest = _segments(config, 1, DAY + timedelta(days=10))
+    step, done = 0, False
+    while not done:
+        await asyncio.to_thread(_empty, lake)
+        await _fill(config, [*segments, *newest])
+        async with FlakyS3(s3.endpoint) as proxy:
+            done = await asyncio.to_thread(_until, _through(proxy, config), proxy, step)
+        await asyncio.to_thread(_retained, config, 10)
+        for key in segments[:2]:
+            assert key not in lake.keys("raw"), step
+        [commit] = lake.keys("compact")
+        assert f"day={DAY + timedelta(days=2)}" in commit
+        await asyncio.to_thread(_retained, config, 11)
+        assert lake.keys("raw") == newest
+        step += 1
+    assert step > 3
+
+
+async def test_two_at_once(config: Config, lake: Lake) -> None:
+    await _fill(config, [*_segments(config, 1200), *_segments(config, 2, DAY + timedelta(days=12))])
+    await _fill(config, _segments(config, 1, DAY + timedelta(days=20)))
+
+    runs = await asyncio.gather(*(asyncio.to_thread(_retained, config, 20, ms) for ms in range(2)))
+    outcomes = [outcome for _, outcome in runs]
+    assert all(outcome.well for outcome in outcomes)
+    assert len(lake.keys("raw")) == 3
+    assert sum(len(outcome.retired) for outcome in outcomes) == 1
+    assert len(lake.keys("retention")) == 2
+
+
+def test_the_command(config: Config, lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A dry run changes nothing and tells what a run does."""
+    _environment(config, monkeypatch)
+    lake.write(TASKS, [(at(DAY), DownloadTask(job_id="j"))])
+    lake.write(TASKS, [(round(time.time() * 1000), DownloadTask(job_id="k"))])
+    before = lake.keys()
+    dry = CliRunner().invoke(app, ["lake", "retain", "--dry-run", "--json"])
+    assert dry.exit_code == 0, dry.output
+    [told] = json.loads(dry.stdout)["decisions"]
+    assert (told["verdict"], told["area"], told["day"], told["objects"]) == ("drop", "raw/tasks", str(DAY), 1)
+    assert lake.keys() == before
+    assert "ended more than 7 d ago" in CliRunner().invoke(app, ["lake", "retain", "--dry-run"]).stdout
+    done = CliRunner().invoke(app, ["lake", "retain", "--json"])
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["deleted"] == 1
+    assert len(lake.keys("raw")) == 1
+
+
+def test_the_status(config: Config, lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    _environment(config, monkeypatch)
+    keys = lake.write(TASKS, [(at(DAY, hour), DownloadTask(job_id="j")) for hour in range(3)])
+    lake.compact(TASKS, DAY, lake.read(keys[0]), keys)
+    lake.write(TASKS, [(at(DAY + timedelta(days=1)), DownloadTask(job_id="k"))] * 2)
+    shown = CliRunner().invoke(app, ["lake", "status", "--json"])
+    assert shown.exit_code == 0, shown.output
+    told = {one["table"]: one for one in json.loads(shown.stdout)["tables"]}
+    tasks = told["tasks"]
+    assert (tasks["first_day"], tasks["last_day"]) == ("2026-03-01", "2026-03-02")
+    assert (tasks["days"], tasks["compacted_days"], tasks["segments"], tasks["rows"]) == (2, 1, 1, 5)
+    assert tasks["exported"] == {"0": f"{at(DAY + timedelta(days=1))}-1"}
+    assert told["logs"]["days"] == 0
+    assert "2026-03-01" in CliRunner().invoke(app, ["lake", "status"]).stdout
+
+
+def _environment(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = config.object_store
+    for name in ("endpoint", "access_key_id", "secret_access_key", "bucket"):
+        monkeypatch.setenv(f"FETCHBOX_OBJECT_STORE_{name.upper()}", getattr(store, name))
+    monkeypatch.setenv("REDIS_ADDR", config.redis.addr)
+
+
+def _through(proxy: FlakyS3, config: Config) -> Config:
+    behind = Config()
+    behind.CopyFrom(config)
+    behind.object_store.endpoint, behind.object_store.put_attempts = proxy.endpoint, 1
+    return behind
+
+
+def _until(config: Config, proxy: FlakyS3, steps: int) -> bool:
+    """Whether a run ended before the store fell silent."""
+    left = steps
+
+    def fault(method: str, target: str) -> str | None:
+        nonlocal left
+        left -= method in {"PUT", "POST"}
+        return "503" if left < 0 else None
+
+    proxy.faults = fault
+    try:
+        return _retained(config, 10)[1].well
+    except ObjectStoreError:
+        return False
+
+
+def _empty(lake: Lake) -> None:
+    for key in lake.keys(""):
+        lake.client.delete_object(Bucket=lake.bucket, Key=key)
