@@ -12,7 +12,9 @@ HIDDEN = "REDACTED"
 """What stands in place of a secret."""
 HEADER_MARKS = ("authorization", "cookie")
 """Where neither of them is, in whatever case (`re.IGNORECASE`), `credentials` finds no header."""
-MARKS = ("://", "bearer", "basic", *HEADER_MARKS)
+SCHEME_MARKS = ("bearer", "basic")
+"""Where none of them is with a blank behind it, likewise, it finds no token."""
+MARKS = ("://", *SCHEME_MARKS, *HEADER_MARKS)
 """A text in which none of them is, likewise, is what `text` makes of it."""
 
 _SECRET_WORDS = re.compile(

@@ -1,7 +1,7 @@
 """`kernel.redaction` on columns of texts: the same answers, most of them without a look at each cell.
 
 Most texts have no mark of a secret. Most URLs are plain enough that their parameters can be told apart by the column,
-and their names are few: the kernel is asked once a name. It looks at what is left, once for each different text.
+and their names are few: the kernel is asked once a name. It is given what is left, once for each different text.
 """
 
 from __future__ import annotations
@@ -18,19 +18,22 @@ from kernel import redaction
 
 _MARKS: Final = "(?i)" + "|".join((*map(re.escape, redaction.MARKS), "[\u0130\u0131]"))
 """Python, but not Arrow, takes both of the Turkish letters for an i in another case."""
-_HEADERS: Final = "(?i)" + "|".join(redaction.HEADER_MARKS)
-_ORIGIN: Final = "^[a-z][a-z0-9+.-]*://[A-Za-z0-9._:-]+"
-_BARE: Final = _ORIGIN + r"(?:/[!$-&(-;=@-~]*)?$"
-"""A URL without user information, query and fragment, in ASCII without controls, blanks, quotes and angle brackets."""
-_ASKING: Final = _ORIGIN + r"(?:/[!$-&(-;=@-~]*)?\?[!$-&(-;=@-~]+$"
-"""The same with a query, which begins at its only question mark."""
+_CREDENTIALS: Final = (
+    f"(?i){'|'.join(redaction.HEADER_MARKS)}|(?:{'|'.join(redaction.SCHEME_MARKS)})[^!-~]|[\u0130\u0131]"
+)
+"""What a text has at least in which more than URLs may have to be hidden."""
+_PLAIN: Final = r"^[a-z][a-z0-9+.-]*://[A-Za-z0-9._:-]+(?:/[!$-&(-;=@-~]*)?(?:\?[!$-&(-;=@-~]+)?$"
+"""A URL without user information and fragment, in ASCII without controls, blanks, quotes and angle brackets.
+
+Its only question mark begins its query.
+"""
 _WITHIN: Final = "(?i)=.*(?:=|@|%3d|%40)"
 """What a value has at least, as it stands or encoded, that is itself a URL with a secret."""
 
 
 def urls(cells: pa.Array) -> pa.Array:
     """What `redaction.url` makes of each cell."""
-    return _plain_first(cells, redaction.url)
+    return _once(cells, _urls)
 
 
 def texts(cells: pa.Array) -> pa.Array:
@@ -38,30 +41,51 @@ def texts(cells: pa.Array) -> pa.Array:
     marked = _matches(cells, _MARKS)
     if not pc.any(marked).as_py():
         return cells
-    return pc.replace_with_mask(cells, marked, _plain_first(cells.filter(marked), redaction.text))
+    return pc.replace_with_mask(cells, marked, _once(cells.filter(marked), _texts))
 
 
 def each(cells: pa.Array, redact: Callable[[Any], str | bytes]) -> pa.Array:
     """What a function makes of each different cell that is not null."""
+    return _once(cells, lambda found: pa.array([redact(text) for text in found.to_pylist()], found.type))
+
+
+def _once(cells: pa.Array, redact: Callable[[pa.Array], pa.Array]) -> pa.Array:
     codes = cells.dictionary_encode()
-    seen = pa.array([redact(text) for text in codes.dictionary.to_pylist()], cells.type)
-    return seen.take(codes.indices)
+    return redact(codes.dictionary).take(codes.indices)
 
 
-def _plain_first(cells: pa.Array, redact: Callable[[str], str]) -> pa.Array:
-    known = _matches(cells, _BARE)
-    asking = _matches(cells, _ASKING)
-    if redact is redaction.text:
-        known, asking = (pc.and_not(mask, _matches(cells, _HEADERS)) for mask in (known, asking))
-    redacted = cells
-    if pc.any(asking).as_py():
-        shown, certain = _without_parameters(cells.filter(asking))
-        redacted = pc.replace_with_mask(redacted, asking, shown)
-        known = pc.replace_with_mask(known, asking, certain)
-    left = pc.and_not(pc.is_valid(cells), known)
-    if pc.any(left).as_py():
-        redacted = pc.replace_with_mask(redacted, left, each(cells.filter(left), redact))
-    return redacted
+def _urls(cells: pa.Array) -> pa.Array:
+    shown, certain = _plain_urls(cells)
+    return _asked(shown, cells, pc.invert(certain), redaction.url)
+
+
+def _texts(cells: pa.Array) -> pa.Array:
+    """Blanks part URLs from all else, so that each of them is a word, or the end of one that is not plain."""
+    lists = pc.split_pattern(cells, " ")
+    linked = pc.match_substring(lists.values, "://")
+    shown, certain = _plain_urls(lists.values.filter(linked))
+    words = pc.replace_with_mask(lists.values, linked, shown)
+    lines = pc.binary_join(pa.ListArray.from_arrays(lists.offsets, words), " ")
+    unclear = pc.list_parent_indices(lists).filter(linked).filter(pc.invert(certain))
+    return _asked(lines, cells, pc.or_(_matches(cells, _CREDENTIALS), _among(len(cells), unclear)), redaction.text)
+
+
+def _asked(shown: pa.Array, cells: pa.Array, unclear: pa.Array, redact: Callable[[str], str]) -> pa.Array:
+    """`shown`, and where that is not clear what the kernel makes of the cell."""
+    if not pc.any(unclear).as_py():
+        return shown
+    told = [redact(text) for text in cells.filter(unclear).to_pylist()]
+    return pc.replace_with_mask(shown, unclear, pa.array(told, cells.type))
+
+
+def _plain_urls(cells: pa.Array) -> tuple[pa.Array, pa.Array]:
+    """Cells as `redaction.url` shows them, and for which of them that is certain."""
+    plain = _matches(cells, _PLAIN)
+    asking = pc.and_(plain, pc.greater_equal(pc.find_substring(cells, "?"), 0))
+    if not pc.any(asking).as_py():
+        return cells, plain
+    shown, certain = _without_parameters(cells.filter(asking))
+    return pc.replace_with_mask(cells, asking, shown), pc.replace_with_mask(plain, asking, certain)
 
 
 def _without_parameters(asking: pa.Array) -> tuple[pa.Array, pa.Array]:
@@ -76,8 +100,15 @@ def _without_parameters(asking: pa.Array) -> tuple[pa.Array, pa.Array]:
     shown = pc.if_else(hidden, pc.binary_join_element_wise(names, redaction.HIDDEN, "="), pairs)
     queries = pc.binary_join(pa.ListArray.from_arrays(lists.offsets, shown), "&")
     unclear = pc.list_parent_indices(lists).filter(pc.and_not(_matches(pairs, _WITHIN), hidden))
-    certain = pc.invert(pc.is_in(pa.array(range(len(asking)), pa.int64()), unclear.unique()))
-    return pc.binary_join_element_wise(pc.list_element(halves, 0), queries, "?"), certain
+    shown = pc.binary_join_element_wise(pc.list_element(halves, 0), queries, "?")
+    return shown, pc.invert(_among(len(asking), unclear))
+
+
+def _among(count: int, indices: pa.Array) -> pa.Array:
+    """Which of so many are among these."""
+    if not len(indices):
+        return pa.repeat(False, count)
+    return pc.is_in(pa.array(range(count), indices.type), indices.unique())
 
 
 def _matches(cells: pa.Array, pattern: str) -> pa.Array:
