@@ -7,6 +7,7 @@ by itself, and most questions need few.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 _VIEW_OF: Final = {tuple(schema.names): name for name, schema in SCHEMAS.items()}
 """Which view has these columns: no two have the same."""
+_WORD: Final = re.compile(r"\w+")
 _JAVA: Final = ("java_method", "reflect", "try_reflect")
 """Functions that call any method of Java."""
 
@@ -49,7 +51,21 @@ def ask(
     views(spark, config, days, columns=columns, source=source)
     with _of_query():
         answer = spark.sql(text)
-        return (answer.limit(limit) if limit else answer).toArrow()
+        found = (answer.limit(limit) if limit else answer).toArrow()
+    return _in_zone(found, str(spark.conf.get("spark.sql.session.timeZone")))
+
+
+def _in_zone(answer: pa.Table, zone: str) -> pa.Table:
+    """The same moments, told by the clock of a time zone; within structures they stay in UTC, as they come."""
+    import pyarrow as pa  # noqa: PLC0415  # of an extra
+
+    fields = [
+        field.with_type(pa.timestamp(field.type.unit, zone))
+        if pa.types.is_timestamp(field.type) and field.type.tz
+        else field
+        for field in answer.schema
+    ]
+    return answer.cast(pa.schema(fields))
 
 
 def _only_queries(spark: SparkSession, text: str) -> None:
@@ -72,8 +88,9 @@ def _only_queries(spark: SparkSession, text: str) -> None:
 
 def _needed(spark: SparkSession, text: str) -> dict[str, set[str]]:
     """The columns that a query needs, of each view that it needs."""
-    for name, schema in SCHEMAS.items():
-        nothing = spark.createDataFrame(spark.sparkContext.emptyRDD(), spark_struct(schema))
+    named = {word.lower() for word in _WORD.findall(text)}
+    for name in SCHEMAS.keys() & named:
+        nothing = spark.createDataFrame(spark.sparkContext.emptyRDD(), spark_struct(SCHEMAS[name]))
         nothing.createOrReplaceTempView(name)
     plan = spark.sql(text)._jdf.queryExecution().optimizedPlan()
     found: dict[str, set[str]] = {}
