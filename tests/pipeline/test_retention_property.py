@@ -135,5 +135,5 @@ class Retention(RuleBasedStateMachine):
         return self._age(day) < self.rules.tables[TASKS.name].longest_ms
 
 
-Retention.TestCase.settings = settings(max_examples=80, stateful_step_count=25, deadline=None)
+Retention.TestCase.settings = settings(max_examples=40, stateful_step_count=20, deadline=None)
 TestRetention = Retention.TestCase
