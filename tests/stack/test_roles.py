@@ -115,7 +115,7 @@ def test_a_producer_without_a_directory_ends_with_2_before_it_connects(cli: Comm
 
 
 @pytest.mark.req("R002-cli.06")
-@pytest.mark.parametrize("role", [Role.INGEST, Role.WORKER, Role.PRODUCER, Role.REAPER])
+@pytest.mark.parametrize("role", [Role.INGEST, Role.WORKER, Role.PRODUCER, Role.REAPER, Role.EXPORTER])
 def test_every_role_that_needs_redis_ends_with_4_without_it(cli: CommandLine, role: Role) -> None:
     run = cli.spawn("serve", f"--role={role}", environ=HERE | NO_REDIS | {"OBSERVABILITY_METRICS_PORT": "0"})
     assert run.returncode == 4, run
@@ -216,7 +216,7 @@ def test_up_runs_a_producer_where_a_directory_is_named(cli: CommandLine) -> None
         where = json.loads(_document(process))
         assert where["files from"] == "in"
         shown = dict(one.rsplit(" ", 1) for one in where["metrics"].split(", "))
-        assert set(shown) == {"operator", "ingest", "worker", "gateway", "producer"}
+        assert set(shown) == {"operator", "ingest", "worker", "gateway", "producer", "exporter"}
         with urllib.request.urlopen(f"http://{shown['producer']}/metrics") as page:  # loopback
             assert "jobs_produced_total" in page.read().decode()
         client = redis.Redis.from_url(f"redis://{where['Redis']}")

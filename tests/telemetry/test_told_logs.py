@@ -8,7 +8,7 @@ import pytest
 
 from tests.telemetry.observed import PAYLOAD, PERSON, SECRET, Observed, until
 
-ROLES = {"operator", "ingest", "worker", "gateway", "producer", "reaper"}
+ROLES = {"operator", "ingest", "worker", "gateway", "producer", "exporter", "reaper"}
 _UNSAFE = {
     "secrets": re.compile(rf"{SECRET}|authorization: |bearer \w|X-Amz-Signature=\w", re.IGNORECASE),
     "payloads": re.compile(PAYLOAD),

@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.telemetry.observed import Observed, until
 
 ROOT = Path(__file__).parents[2]
-ROLES = ("operator", "ingest", "worker", "gateway", "producer", "reaper")
+ROLES = ("operator", "ingest", "worker", "gateway", "producer", "exporter", "reaper")
 
 
 @pytest.fixture(scope="session")
