@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from fetchbox.config.v1.config_pb2 import Config
-from kernel.config import defaults
+from kernel.config import ConfigError, defaults, load
 from pipeline.lake.compaction import OTHERS
 from pipeline.lake.layout import Segment
 from pipeline.lake.snapshots import LedgerSnapshot, SnapshotFile, commit_key, file_key, slot_of
@@ -247,3 +247,10 @@ def test_files_of_snapshots_without_a_commit_are_collected_a_day_later() -> None
     assert world.plan(RULES).empty
     world.sleep(1)
     assert len(_verdicts(world.plan(RULES), Verdict.DROP)) == 1
+
+
+def test_no_tenant_has_the_name_of_all_others(tmp_path: Path) -> None:
+    path = tmp_path / "fetchbox.toml"
+    path.write_text(f'[lake.tenants.{OTHERS}]\ntasks = "24h"\n')
+    with pytest.raises(ConfigError, match="lake.tenants"):
+        load(path, {})

@@ -2008,11 +2008,13 @@ class Lake(_message.Message):
 
     @_builtins.property
     def raw_keep(self) -> _duration_pb2.Duration:
-        """How long segments stay after they were compacted. Default 24h."""
+        """How long what no longer counts stays in the object store, for readers that began before: segments of compacted
+        days, and days whose retention is over. Default 24h.
+        """
 
     @_builtins.property
     def tenants(self) -> _containers.MessageMap[_builtins.str, Global___LakeTenant]:
-        """Tenants whose rows are kept longer or shorter than those of the others."""
+        """Tenants whose rows are kept longer or shorter than those of the others. None may be named `_`."""
 
     def __init__(
         self,
@@ -2046,10 +2048,10 @@ class LakeTable(_message.Message):
     RETENTION_FIELD_NUMBER: _builtins.int
     MAX_BYTES_FIELD_NUMBER: _builtins.int
     max_bytes: _builtins.int
-    """The most bytes in the object store; the oldest days go first, the present day never. 0 means no cap."""
+    """The most bytes that count; the oldest days go first, the present day never. 0 means no cap."""
     @_builtins.property
     def retention(self) -> _duration_pb2.Duration:
-        """Days that ended before so long are dropped; the age of a row is that of its entry on the stream."""
+        """Days, in UTC, that ended before so long no longer count; the age of a row is that of its entry on the stream."""
 
     def __init__(
         self,
