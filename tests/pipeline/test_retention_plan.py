@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
@@ -252,5 +253,5 @@ def test_files_of_snapshots_without_a_commit_are_collected_a_day_later() -> None
 def test_no_tenant_has_the_name_of_all_others(tmp_path: Path) -> None:
     path = tmp_path / "fetchbox.toml"
     path.write_text(f'[lake.tenants.{OTHERS}]\ntasks = "24h"\n')
-    with pytest.raises(ConfigError, match="lake.tenants"):
+    with pytest.raises(ConfigError, match=r"lake\.tenants"):
         load(path, {})
