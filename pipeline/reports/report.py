@@ -62,3 +62,5 @@ class Report:
     tenant: str = ""
     """The only tenant that it tells of; empty: all of them."""
     holes: Sequence[Hole] = field(default=())
+    kept_from: Mapping[str, date] = field(default_factory=dict)
+    """Tables of the lake whose rows of the first days may be gone by their age, and the first day that is kept."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
@@ -13,6 +14,7 @@ from pipeline.lake.store import LakeStore
 from pipeline.reports.build import COLUMNS, LOOKBACK_DAYS, report
 from pipeline.reports.holes import holes
 from pipeline.reports.report import Hole, Period, Report
+from pipeline.retention.policy import Policy
 from pipeline.spark.lake import Days, read
 from pipeline.tables import BY_NAME
 
@@ -51,7 +53,8 @@ def run(
         name: read(spark, config, BY_NAME[name], days, columns=columns, source=source)
         for name, columns in COLUMNS.items()
     }
-    return report(inputs, period, made, tenant=tenant, holes=missing, told=told)
+    found = report(inputs, period, made, tenant=tenant, holes=missing, told=told)
+    return replace(found, kept_from=kept_from(config, period, made, tenant))
 
 
 def ingest_days(period: Period, now: datetime) -> Days:
@@ -59,6 +62,14 @@ def ingest_days(period: Period, now: datetime) -> Days:
     # A day of a time zone begins up to 14 hours before that of UTC, and what is told late is of later days.
     first = period.first - timedelta(days=LOOKBACK_DAYS + 1)
     return first, max(period.last + timedelta(days=1), _day(now))
+
+
+def kept_from(config: Config, period: Period, now: datetime, tenant: str = "") -> dict[str, date]:
+    """The tables that retention may have taken days of the period from, and the first day that it leaves."""
+    rules = Policy.of(config.lake).tables
+    # A day is kept until its end is as old as the retention.
+    first = {name: _day(now - timedelta(milliseconds=rules[name].of(tenant))) for name in COLUMNS}
+    return {name: day for name, day in first.items() if day > period.first}
 
 
 async def _holes(config: Config, period: Period) -> list[Hole]:

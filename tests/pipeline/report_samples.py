@@ -35,7 +35,8 @@ def report(
     tables = {
         name: pa.Table.from_pylist(list(getattr(sample, name)()), schema) for name, schema in REPORT_TABLES.items()
     }
-    return Report(period, CREATED, tables, holes=holes)
+    kept_from = {"status": period.first + timedelta(days=3)} if holes else {}
+    return Report(period, CREATED, tables, holes=holes, kept_from=kept_from)
 
 
 def nothing(days: int = 7) -> Report:

@@ -97,6 +97,8 @@ def test_holes_come_before_all_figures(hostile: Report) -> None:
     assert "the stream was replaced by another" in page
     whole = document.html(report_samples.report())
     assert "has holes" not in whole
+    assert "It keeps status from 24 Nov 2026. What is older may be missing below." in page
+    assert "does not keep" not in whole
 
 
 def test_the_table_behind_a_chart_has_the_sums_of_its_days() -> None:

@@ -10,10 +10,13 @@ from hypothesis import strategies as st
 
 from cli.lake.period import period
 from cli.problems import CommandError
+from kernel.config import defaults
 from pipeline.lake.epochs import Marker
 from pipeline.reports.holes import of_period
 from pipeline.reports.page import bins, markup, scales, views, words
 from pipeline.reports.report import Period
+from pipeline.reports.run import ingest_days, kept_from
+from pipeline.retention.policy import Policy, over
 
 NOW = datetime(2026, 11, 28, 1, 30, tzinfo=UTC)
 _PERIODS = st.builds(
@@ -156,3 +159,16 @@ def test_the_holes_of_a_period_are_those_that_may_have_entries_of_it() -> None:
     found = of_period([marker(*times) for times in [*inside, *outside]], days)
     assert {(hole.after, hole.found) for hole in found} == set(inside)
     assert [hole.found for hole in found] == sorted(hole.found for hole in found)
+
+
+def test_a_report_knows_which_of_its_days_are_over_their_time() -> None:
+    config = defaults()
+    config.lake.tenants["acme"].status.FromSeconds(60 * 86_400)
+    month = Period(date(2026, 11, 1), date(2026, 11, 27))
+    assert kept_from(config, month, NOW) == {"status": date(2026, 11, 14)}
+    assert kept_from(config, month, NOW, "acme") == {}
+    policy = Policy.of(config.lake).tables["status"]
+    days = [date(2026, 11, 13), date(2026, 11, 14)]
+    assert [over(day, policy.of(""), int(NOW.timestamp() * 1000)) for day in days] == [True, False]
+    assert kept_from(config, Period(date(2026, 11, 14), date(2026, 11, 27)), NOW) == {}
+    assert ingest_days(month, NOW) == (date(2026, 10, 24), date(2026, 11, 28))

@@ -81,14 +81,14 @@ def _header(report: Report) -> Html:
 
 
 def _main(window: Window) -> list[Html | None]:
-    holes = _holes(window.report)
+    missing = [_holes(window.report), _gone(window.report)]
     if _empty(window.report):
-        return [holes, tag("p", "Nothing happened in this period, as far as the lake knows.", class_="empty card")]
+        return [*missing, tag("p", "Nothing happened in this period, as far as the lake knows.", class_="empty card")]
     shown = [
         tag("section", tag("h2", title), tag("div", figures(window), class_="figures"), id=key)
         for key, title, figures in _SECTIONS
     ]
-    return [holes, summary.tiles(window), *shown]
+    return [*missing, summary.tiles(window), *shown]
 
 
 def _empty(report: Report) -> bool:
@@ -114,6 +114,15 @@ def _holes(report: Report) -> Html | None:
         class_="holes",
         role="alert",
     )
+
+
+def _gone(report: Report) -> Html | None:
+    if not report.kept_from:
+        return None
+    kept = ", ".join(f"{table} from {words.day(day)}" for table, day in sorted(report.kept_from.items()))
+    told = f"It keeps {kept}. What is older may be missing below."
+    title = tag("h2", "The lake does not keep all of this period")
+    return tag("section", title, tag("p", told), class_="holes gone", role="alert")
 
 
 def _hole(hole: Hole, zone: str) -> list[str | Html]:
