@@ -49,7 +49,7 @@ def _run(asked: argparse.Namespace, config: Config) -> int:
     run: Callable[[argparse.Namespace, Config, Callable[[], SparkSession]], int] = asked.run
     try:
         with readable():
-            return run(asked, config, partial(session, timezone=asked.timezone))
+            return run(asked, config, partial(session, timezone=asked.timezone, quick=run is _sql))
     except (QueryError, JavaError) as error:
         return _failed(error, 2)
     except (FetchboxError, LakeFileError, ReadError, SparkFault, OSError) as error:
