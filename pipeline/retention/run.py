@@ -64,7 +64,8 @@ class Retention:
         """Does what was planned, and writes down what it did.
 
         `session` starts Spark; it is called only where a day is to be compacted. `step` is told what begins. A
-        compaction that fails holds up no other. ObjectStoreError and ExtraMissingError come when the rest is done.
+        compaction that fails holds up no other. ObjectStoreError ends the run where the store does not answer, and
+        ExtraMissingError or JavaError where Spark cannot be started; what was done until then is in the record.
         """
         outcome = Outcome(planned.now_ms)
         try:
@@ -89,14 +90,15 @@ class Retention:
             self._compact_day(compactor, compacting, outcome)
 
     def _compact_day(self, compactor: Compactor, compacting: Compacting, outcome: Outcome) -> None:
-        from pyspark.errors import PySparkException  # noqa: PLC0415  # of an extra
-
-        from pipeline.retention.compacting import CompactionError  # noqa: PLC0415  # as above
+        from pipeline.retention.compacting import CompactionError  # noqa: PLC0415  # of an extra
+        from pipeline.spark.faults import ReadError, SparkFault, readable  # noqa: PLC0415
+        from pipeline.spark.reading import LakeFileError  # noqa: PLC0415
 
         began_ms = self._clock.now_ms()
         try:
-            written = compactor.write(compacting)
-        except (PySparkException, CompactionError) as error:
+            with readable():
+                written = compactor.write(compacting)
+        except (CompactionError, LakeFileError, ReadError, SparkFault) as error:
             where = f"{compacting.table}, {compacting.day}"
             outcome.failed.append(f"{where}: {error}")
             _log.error("compaction_failed", key=where, error=error)

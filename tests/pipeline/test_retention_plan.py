@@ -100,6 +100,53 @@ def test_what_comes_back_goes_again() -> None:
     assert (plan.compactions, _verdicts(plan, Verdict.DROP)) == ((), [key])
 
 
+def test_files_of_a_tenant_whose_time_is_over_count_no_longer() -> None:
+    world = World()
+    world.segment(TASKS, START_MS, [("acme", "1"), ("", "2")])
+    world.segment(TASKS, START_MS + 20 * DAY_MS, [("", "3")])
+    world.now_ms = START_MS + 2 * DAY_MS
+    world.do(world.plan(RULES))
+    assert world.rows(TASKS) == {("acme", "1"), ("", "2"), ("", "3")}
+    world.sleep(DAY_MS)
+    plan = world.plan(RULES)
+    assert [(one.generation, one.rows) for one in plan.retirings] == [(2, 1)]
+    world.do(plan)
+    assert world.rows(TASKS) == {("", "2"), ("", "3")}
+    world.sleep(DAY_MS)
+    assert [key for key in _verdicts(world.plan(RULES), Verdict.DROP) if "/acme/" in key]
+
+
+def test_a_tenant_that_gets_its_own_time_gets_files_of_its_own() -> None:
+    """Once: a tenant that has lost it, or has none there, is no reason to compact again."""
+    world = World()
+    world.segment(TASKS, START_MS, [("acme", "1"), ("", "2")])
+    world.now_ms = START_MS + 2 * DAY_MS
+    world.do(world.plan(policy(days=4)))
+    longer = policy(days=4, tenants={"acme": 9, "blue": 9})
+    [compacting] = world.plan(longer).compactions
+    assert (compacting.generation, compacting.tenants) == (2, ("acme", "blue"))
+    world.do(world.plan(longer))
+    assert world.plan(longer).empty
+    assert world.plan(policy(days=4)).compactions == ()
+    world.now_ms = START_MS + 5 * DAY_MS
+    world.do(world.plan(longer))
+    assert world.rows(TASKS) == {("acme", "1")}
+
+
+def test_what_comes_back_generations_later_counts_for_nobody() -> None:
+    world, (key, *_) = _world(0, 20)
+    rows = world.things[key].rows
+    world.now_ms = START_MS + 2 * DAY_MS
+    world.do(world.plan(policy(days=9)))
+    world.segment(TASKS, START_MS, [("", "late")], partition=1)
+    world.do(world.plan(policy(days=9)))
+    world.sleep(DAY_MS)
+    world.do(world.plan(policy(days=9)))
+    assert LAYOUT.compaction("tasks", FIRST, 1) not in world.things
+    world.put(key, rows=rows)
+    assert world.plan(policy(days=9)).compactions == ()
+
+
 def test_files_of_compactions_that_did_not_end_are_collected_a_day_later() -> None:
     world, _ = _world(0)
     world.now_ms = START_MS + 2 * DAY_MS
