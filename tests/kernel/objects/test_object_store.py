@@ -108,6 +108,14 @@ async def test_pages_of_a_listing(store: ObjectStore, bucket: str) -> None:
     assert seen == [f"p/{n:02}" for n in range(25)]
 
 
+async def test_folders_are_what_lies_directly_below(store: ObjectStore, bucket: str) -> None:
+    for key in ("folders/b=2/x", "folders/b=2/c/y", "folders/a=1/x", "folders/z"):
+        await store.put(bucket, key, b".")
+    assert await store.folders(bucket, "folders/") == ["a=1", "b=2"]
+    assert await store.folders(bucket, "folders/b=2/") == ["c"]
+    assert await store.folders(bucket, "nowhere/") == []
+
+
 async def test_a_large_object_comes_in_chunks(store: ObjectStore, bucket: str) -> None:
     body = bytes(range(256)) * 20_000
     await store.put(bucket, "large", body)
