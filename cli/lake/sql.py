@@ -51,7 +51,7 @@ def sql(
 
     `fetchbox sql "select state, count(*) as jobs from status group by state"`
 
-    `fetchbox sql "select job_id, failure_code, task.url from dlq" --from 2026-11-01 --csv > letters.csv`
+    `fetchbox sql "select task.job_id, failure_code, task.url from dlq" --from 2026-11-01 --csv > letters.csv`
     """
     if as_csv and out.json:
         raise CommandError("--csv and --json exclude each other", USAGE)
