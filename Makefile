@@ -60,6 +60,14 @@ lint: setup-spark ## Lint, format and types, of protos and Python
 metrics-check: setup ## What a working platform shows at /metrics, and the alerts, before promtool
 	FETCHBOX_REQUIRE_PROMTOOL=1 pytest tests/telemetry/test_told_metrics.py
 
+.PHONY: promtool
+promtool: ## Fetches promtool, unless it is there
+	tools/promtool.sh
+
+.PHONY: chromium
+chromium: ## Installs Chromium (as root, on Debian), unless it is there
+	tools/chromium.sh
+
 .PHONY: gen
 gen: setup ## Generates the stubs in gen/ from proto/, offline
 	tools/generate.sh .
@@ -76,11 +84,27 @@ breaking: setup ## Proves that no contract broke since BASE (default: the last c
 check: lint gen-check test ## All that must be green
 
 .PHONY: chaos
-chaos: setup ## Kills everything at random: make chaos [SEED=7] [MANIFESTS=20] [RESOURCES=500] [TASKS=10000] [FILES=5000] [FLOWS=500]
+chaos: chaos-manifests chaos-tasks chaos-files chaos-flows chaos-export ## Kills everything at random: make chaos [SEED=7] [MANIFESTS=20] [RESOURCES=500] [TASKS=10000] [FILES=5000] [FLOWS=500] [EXPORTS=20000]
+
+.PHONY: chaos-manifests
+chaos-manifests: setup
 	python -m benchmarks.chaos --seed $(or $(SEED),0) --manifests $(or $(MANIFESTS),20) --resources $(or $(RESOURCES),500)
+
+.PHONY: chaos-tasks
+chaos-tasks: setup
 	python -m benchmarks.chaos.tasks --seed $(or $(SEED),0) --tasks $(or $(TASKS),10000)
+
+.PHONY: chaos-files
+chaos-files: setup
 	python -m benchmarks.chaos.files --seed $(or $(SEED),0) --files $(or $(FILES),5000)
+
+.PHONY: chaos-flows
+chaos-flows: setup
 	python -m benchmarks.chaos.flows --seed $(or $(SEED),0) --flows $(or $(FLOWS),500)
+
+.PHONY: chaos-export
+chaos-export: setup
+	python -m benchmarks.chaos.export --seed $(or $(SEED),0) --records $(or $(EXPORTS),20000)
 
 .PHONY: soak
 soak: setup ## Manifests for MINUTES (5), while memory, files and connections are watched

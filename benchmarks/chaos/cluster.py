@@ -61,7 +61,7 @@ class Cluster:
         if gateway:
             self.roles["gateway"] = self._role("gateway", path, self._ports[2])
         for name, role in (quiet or {}).items():
-            self.roles[name] = self._quiet(name, role, path)
+            self.roles[name] = quiet(name, role, path, data)
 
     @property
     def victims(self) -> dict[str, Victim]:
@@ -85,17 +85,7 @@ class Cluster:
 
     def _role(self, role: str, config: Path, port: int) -> Child:
         listen = {f"FETCHBOX_{role.upper()}_LISTEN": f"127.0.0.1:{port}"}
-        return self._serve(f"{role}-{port}", role, config, port, listen)
-
-    def _quiet(self, name: str, role: str, config: Path) -> Child:
-        """A role that only its metrics show."""
-        [port] = free_ports(1)
-        return self._serve(name, role, config, port, {"OBSERVABILITY_METRICS_PORT": str(port)})
-
-    def _serve(self, name: str, role: str, config: Path, port: int, own: Mapping[str, str]) -> Child:
-        argv = [sys.executable, "-m", "cli.main", "serve", f"--role={role}", f"--config={config}"]
-        log = self._data / f"{name}.log"
-        return Child(name, argv, log, lambda: _listens(port), start_timeout=60, environ={**os.environ, **own})
+        return _serve(f"{role}-{port}", role, config, port, listen, self._data)
 
     def _toml(self, crash_limit: int) -> str:
         return f"""
@@ -138,6 +128,18 @@ per_host = 64
 metrics_port = 0
 log_level = "warn"
 """
+
+
+def quiet(name: str, role: str, config: Path, logs: Path) -> Child:
+    """A role that answers no calls: only its metrics show it."""
+    [port] = free_ports(1)
+    return _serve(name, role, config, port, {"OBSERVABILITY_METRICS_PORT": str(port)}, logs)
+
+
+def _serve(name: str, role: str, config: Path, port: int, own: Mapping[str, str], logs: Path) -> Child:
+    argv = [sys.executable, "-m", "cli.main", "serve", f"--role={role}", f"--config={config}"]
+    log = logs / f"{name}.log"
+    return Child(name, argv, log, lambda: _listens(port), start_timeout=60, environ={**os.environ, **own})
 
 
 def _listens(port: int) -> bool:
