@@ -67,7 +67,7 @@ def _texts(cells: pa.Array) -> pa.Array:
     words = pc.replace_with_mask(lists.values, linked, shown)
     lines = pc.binary_join(pa.ListArray.from_arrays(lists.offsets, words), " ")
     unclear = pc.list_parent_indices(lists).filter(linked).filter(pc.invert(certain))
-    return _asked(lines, cells, pc.or_(_matches(cells, _CREDENTIALS), _among(len(cells), unclear)), redaction.text)
+    return _asked(lines, cells, pc.or_(_matches(lines, _CREDENTIALS), _among(len(cells), unclear)), redaction.text)
 
 
 def _asked(shown: pa.Array, cells: pa.Array, unclear: pa.Array, redact: Callable[[str], str]) -> pa.Array:
