@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import boto3
+import hypothesis
 import pytest
 from botocore.config import Config as BotoConfig
 
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     from kernel.resources import Resources
 
 _MEMORY = Path("/dev/shm")
+
+hypothesis.settings.register_profile("busy", deadline=None)  # how long an example takes is the machine's affair
+hypothesis.settings.load_profile("busy")
 
 
 @pytest.hookimpl(optionalhook=True)
