@@ -2,7 +2,7 @@
 
 import hashlib
 import re
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 QUERIES = re.findall(r"```sql\n(.*?)```", (Path(__file__).parents[2] / "docs/lake.md").read_text(), re.DOTALL)
-AT = datetime(2026, 11, 27, 12, tzinfo=UTC)
+AT = datetime(2025, 11, 27, 12, tzinfo=UTC)
 ANSWERS = (
     [{"state": "JOB_STATE_COMPLETED", "jobs": 1}],
     [{"host": "big.example", "stored": 1, "bytes": 900}, {"host": "small.example", "stored": 2, "bytes": 30}],
@@ -55,12 +55,12 @@ def filled(lake: Lake) -> None:
 
 def _rows(lake: Lake, table: Table, *rows: dict[str, Any]) -> None:
     placed = [{"entry_partition": 0, "entry_id": f"{n}-0", "entry_time": AT, **row} for n, row in enumerate(rows, 1)]
-    key = lake.layout.segment(Segment(table.name, 0, 1, (0, 0), date(2026, 11, 27)))
+    key = lake.layout.segment(Segment(table.name, 0, 1, (0, 0), AT.date()))
     lake.put(key, encode(pa.Table.from_pylist(placed, arrow_schema(table)), {}))
 
 
 def _snapshot(lake: Lake, row: dict[str, Any]) -> None:
-    slot = "20261128T000000.000Z"
+    slot = "20251128T000000.000Z"
     key, body = file_key(lake.layout, slot, "a", 0), encode(pa.Table.from_pylist([row], LEDGER), {})
     lake.put(key, body)
     file = SnapshotFile(key, 1, len(body), hashlib.sha256(body).hexdigest())

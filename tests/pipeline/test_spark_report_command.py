@@ -20,14 +20,15 @@ from tests.pipeline.lake_rig import Lake
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-YESTERDAY = datetime.now(UTC).date() - timedelta(days=1)
+DAY = datetime.now(UTC).date() - timedelta(days=2)
+"""Within the last seven whole days, whatever the time zone."""
 _STATES = (jobs.JOB_STATE_QUEUED, jobs.JOB_STATE_IN_PROGRESS, jobs.JOB_STATE_COMPLETED)
 
 
 @pytest.fixture
 def written(lake: Lake) -> int:
-    """A job of yesterday, that waited for 3 s and ran for 20; the time of its end."""
-    queued = int(datetime(YESTERDAY.year, YESTERDAY.month, YESTERDAY.day, 12, tzinfo=UTC).timestamp() * 1000)
+    """A job of the day before yesterday, that waited for 3 s and ran for 20; the time of its end."""
+    queued = int(datetime(DAY.year, DAY.month, DAY.day, 12, tzinfo=UTC).timestamp() * 1000)
     times = (queued, queued + 3000, queued + 23_000)
     status = [
         (ms, jobs.JobStatus(job_id="j", job_type="gallery", tenant="acme", state=state, timestamp_ms=ms, revision=n))
@@ -53,7 +54,7 @@ def test_the_report_of_the_last_days_has_what_is_in_the_lake_and_tells_what_is_n
     assert f"page\t{output / 'report.html'}" in done.stdout
     assert {path.stem for path in output.glob("*.csv")} == set(REPORT_TABLES)
     (row,) = pq.read_table(output / "jobs_daily.parquet").to_pylist()
-    assert (row["day"], row["tenant"], row["job_type"], row["completed"]) == (YESTERDAY, "acme", "gallery", 1)
+    assert (row["day"], row["tenant"], row["job_type"], row["completed"]) == (DAY, "acme", "gallery", 1)
     assert 3000 <= row["wait_p50_ms"] <= 3375
     page = (output / "report.html").read_text()
     assert "cdn.example" in page
