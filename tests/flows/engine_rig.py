@@ -157,7 +157,7 @@ class EngineRig:
     async def data(self, flow_id: str, kind: str) -> Any:
         return next(json.loads(event.data) for event in reversed(await self.timeline(flow_id)) if event.kind == kind)
 
-    async def over(self, flow_id: str, status: str = "completed", seconds: float = 30) -> FlowState:
+    async def over(self, flow_id: str, status: str = "completed", seconds: float = 60) -> FlowState:
         """The run once it has ended, legally and so."""
         await until(lambda: self._is_over(flow_id), f"{flow_id} ends", seconds)
         events = await self.timeline(flow_id)
@@ -247,7 +247,7 @@ class EngineRig:
             await asyncio.gather(task, return_exceptions=True)
 
 
-async def until(met: Callable[[], Awaitable[bool]], what: str, seconds: float = 30) -> None:
+async def until(met: Callable[[], Awaitable[bool]], what: str, seconds: float = 60) -> None:
     """Polls until it is true."""
     ends = asyncio.get_running_loop().time() + seconds
     while not await met():

@@ -57,7 +57,7 @@ class Upstream:
                 yield self.gateway.new("echo.v1.Numbered", place=f"e{seq}", type="tick", seq=seq, text=self._text())
             if self.words.startswith("client closes"):
                 await asyncio.sleep(60)
-        except asyncio.CancelledError:
+        except (asyncio.CancelledError, GeneratorExit):  # it waits, or its event is on the way
             self.left.set()
             raise
         if self.words.endswith("then UNAVAILABLE"):

@@ -65,7 +65,7 @@ class Refusal:
         )
 
 
-async def until(condition: Callable[[], Awaitable[bool]], seconds: float = 15) -> None:
+async def until(condition: Callable[[], Awaitable[bool]], seconds: float = 60) -> None:
     """Returns once the condition holds; `TimeoutError` if it never does."""
     async with asyncio.timeout(seconds):
         # What is waited for happens in another process.

@@ -48,7 +48,7 @@ async def breakers_on(addr: str, *, probe_seconds: float = 10.0, **small: Any) -
         await clients.close()
 
 
-async def until(met: Callable[[], Awaitable[bool]], seconds: float = 30.0) -> None:
+async def until(met: Callable[[], Awaitable[bool]], seconds: float = 60.0) -> None:
     """Polls until `met`."""
     loop = asyncio.get_running_loop()
     end = loop.time() + seconds

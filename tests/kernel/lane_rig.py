@@ -107,7 +107,7 @@ class Rig:
         for one in tasks:
             await self.redis.xadd(self.lane_of(one.job_id), {"payload": one.SerializeToString()})
 
-    async def claim(self, lane: StreamLane, count: int, patience: float = 5.0) -> list[Claim]:
+    async def claim(self, lane: StreamLane, count: int, patience: float = 20.0) -> list[Claim]:
         """Exactly so many claims."""
         claims: list[Claim] = []
         async with asyncio.timeout(patience):
@@ -227,7 +227,7 @@ class Rig:
 T = TypeVar("T")
 
 
-async def until(read: Callable[[], Awaitable[T]], good: Callable[[T], bool], patience: float = 10.0) -> T:
+async def until(read: Callable[[], Awaitable[T]], good: Callable[[T], bool], patience: float = 20.0) -> T:
     """Polls until what is read is good."""
     ends = time.monotonic() + patience
     while True:

@@ -76,7 +76,7 @@ class ListRig:
         """So many jobs."""
         return await self.push(queue, *(payload(**more) for _ in range(count)))
 
-    async def claim(self, lane: ListLane, count: int, patience: float = 10.0) -> list[Claim]:
+    async def claim(self, lane: ListLane, count: int, patience: float = 20.0) -> list[Claim]:
         """Exactly so many claims."""
         claims: list[Claim] = []
         async with asyncio.timeout(patience):

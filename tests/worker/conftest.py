@@ -106,11 +106,11 @@ class Jobs:
         assert await self.ledger.publish(job_id, packed)
         return job_id
 
-    async def ended(self, job_id: str, seconds: float = 20.0) -> JobRecord:
+    async def ended(self, job_id: str, seconds: float = 60.0) -> JobRecord:
         """The record once the job has ended."""
         return await self.until(job_id, lambda record: record.status in TERMINAL, seconds)
 
-    async def until(self, job_id: str, wanted: Callable[[JobRecord], bool], seconds: float = 20.0) -> JobRecord:
+    async def until(self, job_id: str, wanted: Callable[[JobRecord], bool], seconds: float = 60.0) -> JobRecord:
         record: JobRecord | None = None
 
         async def met() -> bool:
@@ -248,7 +248,7 @@ async def unread(service: Service) -> None:
     async def met() -> bool:
         return not lane._claiming.locked() and (lane._reader._reading is None or lane._reader._reading.done())
 
-    await eventually(met, 20, lambda: "it still reads")
+    await eventually(met, 60, lambda: "it still reads")
 
 
 @pytest.fixture

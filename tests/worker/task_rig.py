@@ -78,7 +78,7 @@ class Tasks:
         return "".join(data["text"] for kind, data in await self.events(job_id) if kind == "token")
 
     async def until(
-        self, job_id: str, good: Callable[[dict[str, str]], bool], patience: float = 20.0
+        self, job_id: str, good: Callable[[dict[str, str]], bool], patience: float = 60.0
     ) -> dict[str, str]:
         record: dict[str, str] = {}
 
@@ -90,27 +90,27 @@ class Tasks:
         await eventually(met, patience, lambda: f"{job_id} is still {record}")
         return record
 
-    async def ended(self, job_id: str, patience: float = 20.0) -> dict[str, str]:
+    async def ended(self, job_id: str, patience: float = 60.0) -> dict[str, str]:
         """The record once the job has ended; its events end with the same word, said once."""
         record = await self.until(job_id, lambda record: record["status"] in ENDS, patience)
         kinds = await self.kinds(job_id)
         assert [kind for kind in kinds if kind in ENDS] == [record["status"]] == kinds[-1:]
         return record
 
-    async def result(self, job_id: str, patience: float = 20.0) -> Any:
+    async def result(self, job_id: str, patience: float = 60.0) -> Any:
         """What the job gave."""
         record = await self.ended(job_id, patience)
         assert record["status"] == "done", record
         return json.loads(record["result"])
 
-    async def error(self, job_id: str, patience: float = 20.0) -> dict[str, Any]:
+    async def error(self, job_id: str, patience: float = 60.0) -> dict[str, Any]:
         """Why the job failed."""
         record = await self.ended(job_id, patience)
         assert (record["status"], record["result"]) == ("error", ""), record
         error: dict[str, Any] = json.loads(record["error"])
         return error
 
-    async def told(self, job_id: str, kind: str, patience: float = 20.0) -> None:
+    async def told(self, job_id: str, kind: str, patience: float = 60.0) -> None:
         """Waits for an event of a kind."""
 
         async def met() -> bool:
@@ -123,7 +123,7 @@ class Tasks:
         consumers = await self.redis.xinfo_consumers(keys.QUEUE, keys.GROUP_WORKERS)
         return {one["name"].decode(): one["pending"] for one in consumers if one["pending"]}
 
-    async def empty(self, patience: float = 20.0) -> None:
+    async def empty(self, patience: float = 60.0) -> None:
         """Waits until nothing is left of any entry; all that the ends of jobs make known has been written then."""
 
         async def met() -> bool:
@@ -144,5 +144,5 @@ class Tasks:
             letters += [DeadLetterTask.FromString(fields[b"payload"]) for _, fields in await self.redis.xrange(stream)]
         return letters
 
-    async def all_ended(self, jobs: list[str], patience: float = 20.0) -> list[dict[str, str]]:
+    async def all_ended(self, jobs: list[str], patience: float = 60.0) -> list[dict[str, str]]:
         return list(await asyncio.gather(*(self.ended(job_id, patience) for job_id in jobs)))

@@ -43,7 +43,7 @@ async def test_an_attempt_links_to_the_one_whose_process_was_killed(
     async def told() -> bool:
         return any(span.name == "job" for span in spans.get_finished_spans())
 
-    await eventually(told, 10)
+    await eventually(told, 60)
     [second] = [span for span in spans.get_finished_spans() if span.name == "job"]
     assert (second.attributes or {})["outcome"] == "completed"
     assert (second.attributes or {})["delivery"] == 2

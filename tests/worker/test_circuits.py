@@ -58,7 +58,7 @@ async def stands(breakers: Breakers, name: str, *wanted: str) -> None:
         (state,) = await breakers.states([name])
         return state.state in wanted
 
-    await eventually(met, 30)
+    await eventually(met, 60)
 
 
 async def knows(worker: Service, name: str) -> None:
@@ -69,7 +69,7 @@ async def knows(worker: Service, name: str) -> None:
         own.known(name)  # makes it look
         return name in own._memory._shut
 
-    await eventually(met, 30)
+    await eventually(met, 60)
 
 
 @pytest.mark.fault(69, 27)
@@ -107,7 +107,7 @@ async def test_a_host_that_recovers_has_lost_nobody_an_attempt(
             *("opened", "closed"),
         ]
 
-    await eventually(told, 30)
+    await eventually(told, 60)
 
 
 @pytest.mark.fault(69)
@@ -128,7 +128,7 @@ async def test_while_it_is_open_a_host_gets_no_request_and_then_all_succeed(
         assert state.state != "open" or not asked
         return state.state == "half_open"
 
-    await eventually(all_wait, 30)
+    await eventually(all_wait, 60)
     record = await jobs.ended(job_id, 60)
     assert (record.status, record.resource_completed) == ("done", 30)
     assert [line["attempts"] for line in await jobs.results(job_id)] == [1] * 30
@@ -151,7 +151,7 @@ async def test_a_task_whose_endpoint_fails_waits_outside_the_slots_and_keeps_its
     async def put_off() -> bool:
         return all([("retry" in await tasks.kinds(job_id)) for job_id in waiting]) or await _is(breakers, "closed")
 
-    await eventually(put_off, 30)
+    await eventually(put_off, 60)
     assert (await tasks.ended(await tasks.create({}, "plan")))["status"] == "done"
     for number, job_id in enumerate(waiting):
         record = await tasks.ended(job_id, 60)
@@ -190,7 +190,7 @@ async def test_which_outcomes_of_a_task_count(
         (state,) = await breakers.states(["task:chat"])
         return (state.samples, state.failures) == (5, failures)
 
-    await eventually(counted, 30)
+    await eventually(counted, 60)
     await stands(breakers, "task:chat", "open" if failures else "closed")
 
 
@@ -208,4 +208,4 @@ async def test_a_canceled_task_counts_for_nothing(
         (state,) = await breakers.states(["task:chat"])
         return state.samples == 1
 
-    await eventually(counted, 30)
+    await eventually(counted, 60)

@@ -29,7 +29,7 @@ async def test_a_download_whose_worker_is_killed_is_finished_by_another(
     async def downloading() -> bool:
         return site.hits["/slow.txt"] == 1
 
-    await eventually(downloading, 20, process.tail)
+    await eventually(downloading, 60, process.tail)
     process.kill()
     await start_worker(worker_config)
     record = await jobs.ended(job_id, 20)
@@ -54,7 +54,7 @@ async def test_a_task_that_kills_its_workers_is_a_dead_letter_and_its_neighbours
             record = await jobs.ledger.get(job_id)
             return process.process.poll() is not None or (record is not None and record.status == "partial")
 
-        await eventually(over, 25, process.tail)
+        await eventually(over, 60, process.tail)
     record = await jobs.ended(job_id)
     assert (record.resource_completed, record.resource_failed) == (6, 1)
     lines = {line["resource_id"]: line for line in await jobs.results(job_id, "computed")}

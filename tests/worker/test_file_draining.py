@@ -109,7 +109,7 @@ async def test_a_drain_lets_a_running_job_end_and_takes_no_other(
     await eventually(store.reached, 60)
     runner = duty(service, "runner")
     draining = asyncio.create_task(service.drain(60))
-    await eventually(lambda: asyncio.sleep(0, runner.state == "draining"), 20)
+    await eventually(lambda: asyncio.sleep(0, runner.state == "draining"), 60)
     later = await lists.push(root / "quick.txt")
     store.released.set()
     await draining
@@ -125,7 +125,7 @@ async def test_pause_and_resume_are_for_files_too(
     runner = duty(service, "runner")
     runner.pause()
     moves = runner._lane.lists._movers._moves
-    await eventually(lambda: asyncio.sleep(0, not moves and not runner._lane.lists._movers.waited_for), 20)
+    await eventually(lambda: asyncio.sleep(0, not moves and not runner._lane.lists._movers.waited_for), 60)
     job = await lists.push(root / "quick.txt")
     await asyncio.sleep(0.3)
     assert await lists.of(LOW) == [job], "nobody takes it"
@@ -159,7 +159,7 @@ async def test_a_lapsed_lease_stops_the_work_and_another_finishes_it(
     (slot,) = runner.running
     redis: Any = resources.redis.commands
     await redis.delete(f"jobqueue:processing:worker:{runner._lane.worker_id}")
-    await eventually(lambda: asyncio.sleep(0, slot.interrupted), 30)
+    await eventually(lambda: asyncio.sleep(0, slot.interrupted), 60)
     store.released.set()
     assert await lists.until(COMPLETED, 1) == [job], "with no attempt used up"
     assert await lists.of(DEAD) == []

@@ -290,7 +290,7 @@ async def test_a_canceled_attempt_leaves_nothing_behind(
     async def closed() -> bool:
         return str(path) not in open_descriptors()
 
-    await eventually(closed, 20)
+    await eventually(closed, 60)
 
 
 async def test_many_at_once(config: Config, tmp_path: Path) -> None:

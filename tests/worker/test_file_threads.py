@@ -47,7 +47,7 @@ async def test_no_more_threads_than_are_allowed_and_none_left() -> None:
     async def over() -> bool:
         return not any(thread.name.startswith("counted") for thread in threading.enumerate())
 
-    await eventually(over, 20)
+    await eventually(over, 60)
 
 
 async def test_what_a_call_raises_is_raised_where_it_is_waited_for() -> None:
@@ -83,7 +83,7 @@ async def test_a_file_that_was_opened_for_nobody_is_closed(tmp_path: Path) -> No
     async def closed() -> bool:
         return place.path not in open_descriptors()
 
-    await eventually(closed, 20)
+    await eventually(closed, 60)
     threads.close()
 
 

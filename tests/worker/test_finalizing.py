@@ -34,7 +34,7 @@ async def test_finalize_job_is_called_once_with_the_results_and_the_job_ends_onl
     async def called() -> bool:
         return bool(told(file))
 
-    await eventually(called, 10)
+    await eventually(called, 60)
     record = await jobs.ledger.get(job_id)
     assert record is not None
     assert (record.status, record.resource_completed) == ("running", 2)
@@ -63,7 +63,7 @@ async def test_a_finalizer_that_dies_is_replaced(
     async def dead() -> bool:
         return process.process.poll() is not None
 
-    await eventually(dead, 20, process.tail)
+    await eventually(dead, 60, process.tail)
     assert process.process.returncode == 9
     record = await jobs.ledger.get(job_id)
     assert record is not None
@@ -90,7 +90,7 @@ async def test_a_finalize_job_that_fails_is_the_jobs_error_and_the_worker_goes_o
     async def logged() -> bool:
         return any("finalize_job" in line.fields.get("error", "") for line in await all_of(topics.logs))
 
-    await eventually(logged, 5)
+    await eventually(logged, 60)
     other = await jobs.submit(URLS, "noop")
     assert (await jobs.ended(other)).status == "done"
 

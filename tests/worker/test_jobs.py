@@ -55,7 +55,7 @@ async def test_a_job_is_stored_recorded_and_told(
     async def told() -> bool:
         return any(status.state == JobState.JOB_STATE_COMPLETED for status in await all_of(topics.status))
 
-    await eventually(told, 5)
+    await eventually(told, 60)
     statuses = await all_of(topics.status)
     last = max(statuses, key=lambda status: status.revision)
     assert (last.state, last.resources_completed, last.resources_total) == (JobState.JOB_STATE_COMPLETED, 3, 3)
@@ -134,7 +134,7 @@ async def test_what_the_worker_publishes_has_every_field_that_applies_and_nobody
     async def over() -> bool:
         return any(status.state == JobState.JOB_STATE_PARTIAL for status in await all_of(topics.status))
 
-    await eventually(over, 5)
+    await eventually(over, 60)
     for status in await all_of(topics.status):
         assert (status.job_id, status.job_type, status.resources_total) == (job_id, "default", 2)
         assert status.manifest_key.endswith(f"/{job_id}/metadata.json")

@@ -202,7 +202,7 @@ async def test_who_asks_without_waiting_gets_what_there_is(
         found.update(one.task.job_id or one.queued_task.job_id for one in claimed)
         return found == wanted
 
-    await eventually(all_found, 30)
+    await eventually(all_found, 60)
 
 
 async def test_each_waiting_worker_gets_its_kind(
@@ -346,7 +346,7 @@ async def test_a_canceled_job_is_told_and_its_entry_goes(
     async def gone() -> bool:
         return await far.beat() == []
 
-    await eventually(gone, 30)
+    await eventually(gone, 60)
     assert await tasks.redis.xlen(keys.QUEUE) == 1
     assert await far.complete(claims[canceled]) == "absorbed"
     assert await far.complete(claims[kept]) == "completed"
@@ -368,7 +368,7 @@ async def test_an_attempt_has_the_deadline_of_its_task(
         told.extend(await far.beat())
         return bool(told)
 
-    await eventually(late, 30)
+    await eventually(late, 60)
     assert told == [task.claim]
     assert (await tasks.error(slow))["code"] == "HANDLER_DEADLINE"
     assert await far.complete(task) == "settled"
@@ -496,7 +496,7 @@ async def test_one_that_runs_alone_is_lent_nothing_beside_it(
         await busy.beat()
         return keys.routed("tool") in await tasks.queued()
 
-    await eventually(back, 30)
+    await eventually(back, 60)
     assert await busy.claim("tool", wait=0) == [], "it holds another task"
     assert await busy.complete(held) == "completed"
     alone = await busy.one("tool")

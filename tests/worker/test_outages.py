@@ -28,7 +28,7 @@ async def test_a_worker_that_loses_its_lease_gives_up_and_begins_anew(
     async def asked() -> bool:
         return site.hits["/slow.txt"] == 1
 
-    await eventually(asked, 5)
+    await eventually(asked, 60)
     for partition in range(worker_config.streams.tasks.partitions):
         await jobs.resources.redis.commands.delete(keys.lease(keys.stream(keys.TASKS, partition)))
     record = await jobs.ended(job_id)
@@ -54,7 +54,7 @@ async def test_jobs_end_after_redis_was_killed_and_came_back(
             record = await jobs.ledger.get(ids[0])
             return record is not None and record.resource_completed > 0
 
-        await eventually(begun, 30, process.tail)
+        await eventually(begun, 60, process.tail)
         own.kill9()
         await asyncio.to_thread(own.restart)
 
@@ -65,7 +65,7 @@ async def test_jobs_end_after_redis_was_killed_and_came_back(
                 return False
             return all(record is not None and record.status == "done" for record in records)
 
-        await eventually(back, 40, process.tail)
+        await eventually(back, 60, process.tail)
         assert await asyncio.to_thread(process.terminate) == 0
         for job_id in ids:
             assert len(await jobs.results(job_id, "computed")) == 30
@@ -96,7 +96,7 @@ async def test_an_outage_of_the_object_store_costs_no_attempt(
         async def waits() -> bool:
             return "retry" in {event.type for event in await jobs.ledger.events(job_id, "0-0", 100)}
 
-        await eventually(waits, 20)
+        await eventually(waits, 60)
         await asyncio.to_thread(own.restart)
         record = await jobs.ended(job_id, 30)
         assert (record.status, record.resource_completed) == ("done", 1)

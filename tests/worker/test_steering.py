@@ -42,7 +42,7 @@ async def running(stub: Any) -> WorkerStatus:
         status = await stub.GetStatus(GetStatusRequest())
         return len(status.running) > 0
 
-    await eventually(met, 5)
+    await eventually(met, 60)
     return status
 
 
@@ -112,7 +112,7 @@ async def test_sigterm_drains(
     async def asked() -> bool:
         return site.hits["/slow.txt"] > 0
 
-    await eventually(asked, 20, process.tail)
+    await eventually(asked, 60, process.tail)
     assert await asyncio.to_thread(process.terminate) == 0, process.tail()
     record = await jobs.ended(job_id, 10)
     assert (record.status, site.hits["/slow.txt"]) == ("done", 1)
@@ -133,13 +133,13 @@ async def test_a_running_task_of_a_canceled_job_stops_within_two_seconds(
     async def idle() -> bool:
         return not (await worker_stub.GetStatus(GetStatusRequest())).running
 
-    await eventually(idle, 20)
+    await eventually(idle, 60)
     assert looks.within_two_seconds(before)
 
     async def written() -> bool:
         return bool(await jobs.results(job_id, "computed"))
 
-    await eventually(written, 5)
+    await eventually(written, 60)
     lines = {line["resource_id"]: line for line in await jobs.results(job_id, "computed")}
     assert (lines["hangs"]["state"], lines["hangs"]["error_code"]) == ("canceled", "SYSTEM_CANCELED")
     assert lines["done"]["state"] == "stored"
@@ -147,7 +147,7 @@ async def test_a_running_task_of_a_canceled_job_stops_within_two_seconds(
     assert (record.status, record.error_code) == ("canceled", "SYSTEM_CANCELED")
     assert record.results_key.endswith(f"{job_id}/results.jsonl")
     assert await jobs.ledger.results(job_id) == []
-    await eventually(lambda: _nothing_pending(jobs, worker_config), 5)
+    await eventually(lambda: _nothing_pending(jobs, worker_config), 60)
 
 
 async def _nothing_pending(jobs: Jobs, config: Config) -> bool:

@@ -226,7 +226,7 @@ async def test_a_canceled_attempt_is_stopped(
         await asyncio.sleep(0)
         return not running
 
-    await eventually(stopped, 20)
+    await eventually(stopped, 60)
     assert (await tasks.ended(job_id))["status"] == "canceled"
 
 
@@ -245,7 +245,7 @@ async def test_a_step_that_fails_too_often_is_deferred_and_no_other_is(
         known = breakers.known("task:step.order.bad")
         return known is not None and not known.allowed
 
-    await eventually(shut, 20)
+    await eventually(shut, 60)
     job_id = await steps.attempt("bad")
     await tasks.told(job_id, "retry")
     retry = next(data for kind, data in await tasks.events(job_id) if kind == "retry")

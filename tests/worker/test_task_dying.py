@@ -29,7 +29,7 @@ async def test_a_task_that_kills_its_workers_is_a_dead_letter_and_its_neighbours
         async def over(process: WorkerProcess = process) -> bool:
             return process.process.poll() is not None or (await tasks.record(poison))["status"] in ENDS
 
-        await eventually(over, 40, process.tail)
+        await eventually(over, 60, process.tail)
     error = await tasks.error(poison, 40)
     assert error["code"] == "SYSTEM_CRASH_LOOP"
     assert (await tasks.kinds(poison)).count("running") >= 3
@@ -62,7 +62,7 @@ async def test_a_handler_that_holds_up_its_process_for_three_heartbeats(
     if how == "hold_interpreter":
         assert len(noted) == 2
         settled = await tasks.events(job_id)
-        await eventually(lambda: _knows_better(processes), 30, processes[0].tail)
+        await eventually(lambda: _knows_better(processes), 60, processes[0].tail)
         await sleep(0.3)  # what the first worker might still say
         assert await tasks.events(job_id) == settled
     for process in processes:
@@ -89,7 +89,7 @@ async def test_a_handler_that_never_yields_ends_its_process_and_at_last_its_task
         async def ended(process: WorkerProcess = process) -> bool:
             return process.process.poll() is not None
 
-        await eventually(ended, 40, process.tail)
+        await eventually(ended, 60, process.tail)
         assert process.process.returncode == 70
         assert "worker_stuck" in process.tail()
         assert "_spin" in process.tail(), "the stack says where"

@@ -180,4 +180,4 @@ async def test_a_foreign_worker_and_ours_share_the_queue(
     async def alone() -> bool:
         return await tasks.queued() == {"bare": 1}
 
-    await eventually(alone, 10)
+    await eventually(alone, 60)

@@ -21,7 +21,7 @@ from tests.worker.task_rig import Tasks, handled
 FOREVER = 3600
 
 
-async def idle(service: Service, patience: float = 20.0) -> None:
+async def idle(service: Service, patience: float = 60.0) -> None:
     """Waits until nothing runs."""
     runner = duty(service, "runner")
 
@@ -292,7 +292,7 @@ async def test_a_plain_function_whose_attempt_is_over_stops_when_it_tells_someth
     async def ended() -> bool:
         return Stuck.ends == ["CancelledError"]
 
-    await eventually(ended, 10, lambda: f"{Stuck.ends}")
+    await eventually(ended, 60, lambda: f"{Stuck.ends}")
 
 
 @pytest.mark.fault(8)
