@@ -18,16 +18,17 @@ from google.protobuf.descriptor import Descriptor
 from google.protobuf.message import Message
 from ptars import HandlerPool, PtarsConfig
 
+from fetchbox.jobs.jobs_pb2 import DownloadTask, JobLog, JobStatus
 from pipeline.schema.columns import TIMESTAMP, message_schema
 
 _CONFIG: Final = PtarsConfig(timestamp_unit="us", enum_repr="string")
 _PARTS: Final = {
-    "fetchbox.jobs.DownloadTask": (
+    DownloadTask.DESCRIPTOR.full_name: (
         ("job_id", "job_type", "proxy_hint", "storage_hint", "manifest_key", "tenant", "trace_id", "resources_total"),
         ("headers",),
     ),
-    "fetchbox.jobs.JobLog": (("level", "message", "fields"),),
-    "fetchbox.jobs.JobStatus": (("job_type", "state", "tenant"),),
+    JobLog.DESCRIPTOR.full_name: (("level", "message", "fields"),),
+    JobStatus.DESCRIPTOR.full_name: (("job_type", "state", "tenant"),),
 }
 """What our services write of a message once for many, before the rest (ingest_svc/tasks.py, kernel/lanes)."""
 _FIRST: Final = pa.scalar(-62_135_596_800_000_000, TIMESTAMP)

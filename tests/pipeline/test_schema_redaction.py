@@ -53,7 +53,16 @@ def row_of(table: Table, payload: bytes) -> dict:
 
 
 @settings(max_examples=300, deadline=None)
-@example(["http://h/p?a=1&sig=2", "http://h/p?to=http://u:p@h", "http://h/p?a=%3d", "http://h/?sig=", "s3:///a"])
+@example(
+    [
+        "http://h/p?a=1&sig=2",
+        "http://h/p?to=http://u:p@h",
+        "http://h/p?to=//u:p%40h",
+        "http://h/p?a=%3d",
+        "http://h/?sig=",
+        "s3:///a",
+    ]
+)
 @example(["http://h?sig=authorization=x", "http://h/?x=1?sig=2", "http://h/a&sig=1?b=2", "http://h/?%73ig=1&sig==&sig"])
 @given(st.lists(TEXTS | st.none(), max_size=8))
 def test_columns_are_redacted_as_the_kernel_redacts_each_cell(texts):
@@ -115,6 +124,9 @@ def test_what_is_no_secret_stays(data, table):
     sent = data.draw(st.lists(rig.messages(table.message, valid=True), min_size=1, max_size=3))
     rows = [Row(0, f"{n}-0", {"payload": message.SerializeToString()}) for n, message in enumerate(sent)]
     shown = [rig.rebuilt(table.message, row) for row in decode(table, rows).batch.to_pylist()]
+    for task in [message if table is TASKS else message.task for message in sent if table is not STATUS]:
+        if task.url:
+            task.url = redaction.url(task.url)  # which takes blanks off the ends of a URL
     assert shown == sent
 
 
