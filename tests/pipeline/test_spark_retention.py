@@ -179,7 +179,7 @@ def test_exporter_and_reader_go_on(spark: SparkSession, config: Config, lake: La
 
     def export() -> int:
         count = 0
-        while count < 3 or (count < 20 and not done.is_set()):
+        while count < 3 or (count < 8 and not done.is_set()):
             lake.write(TASKS, [(at(DAY, 2 + count // 60, count % 60), _task(count))], partition=1)
             lake.write(TASKS, [(at(TODAY, 0, count % 60), _task(count))], partition=2)
             count += 1
