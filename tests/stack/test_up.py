@@ -93,8 +93,9 @@ def test_up_ends_with_its_children_when_it_is_killed(cli: CommandLine) -> None:
             time.sleep(0.02)
 
 
-def test_up_starts_a_dead_role_again(cli: CommandLine) -> None:
-    with running(cli, "up", "--any-ports", until="^ready") as process:
+def test_up_starts_a_dead_role_again_also_where_any_port_is_that_of_the_metrics(cli: CommandLine) -> None:
+    metrics = {"OBSERVABILITY_METRICS_PORT": str(free_ports(1)[0])}
+    with running(cli, "up", "--any-ports", until="^ready", environ=metrics) as process:
         status = cli.run("worker", "status", "--json")
         assert status.returncode == 0, status
         before = json.loads(status.stdout)["worker_id"]
@@ -108,13 +109,6 @@ def test_up_starts_a_dead_role_again(cli: CommandLine) -> None:
             assert time.monotonic() < deadline, status
             time.sleep(0.05)
         assert json.loads(status.stdout)["worker_id"] != before
-        process.send_signal(signal.SIGINT)
-        assert process.wait(30) == 0
-
-
-def test_any_ports_are_also_those_of_the_metrics(cli: CommandLine) -> None:
-    metrics = {"OBSERVABILITY_METRICS_PORT": str(free_ports(1)[0])}
-    with running(cli, "up", "--any-ports", until="^ready", environ=metrics) as process:
         process.send_signal(signal.SIGINT)
         assert process.wait(30) == 0
 
