@@ -40,7 +40,7 @@ FETCH, FILE, FLOW = "", "file", "flow"
 KINDS = (FETCH, "chat", "tool", FILE, FLOW)
 _CALL_SECONDS = 20.0
 _PAUSE = 0.05
-_PACE = 0.2
+_PACE = 0.4
 """How long a client waits until it brings the next piece of work, in seconds."""
 _LOOK = 0.2
 _TOKENS = 3
