@@ -60,7 +60,7 @@ retention = "2s"
 
 [exporter]
 max_rows = 500
-max_age = "300ms"
+max_age = "1s"
 poll_interval = "200ms"
 hold = "10m"
 ledger_interval = "0s"
