@@ -41,7 +41,10 @@ def fields(event: Event) -> Fields:
 
 
 def event_of(stream: str, entry_id: str, held: Fields) -> Event:
-    """The canonical event of an entry; its time is that of its id. KeyError for an entry that is no event."""
+    """The canonical event of an entry; its time is that of its id.
+
+    KeyError or ValueError for an entry that is no event, OverflowError for one of a time after the year 9999.
+    """
     subject, data, meta = held["subject"], held["data"], held["meta"]
     return Event(
         id=entry_id,
@@ -59,7 +62,7 @@ def canonical(stream: str, entry_id: str, held: Fields) -> Event | None:
     """The canonical event of an entry; None for an entry that is no event, which somebody else has put there."""
     try:
         event = event_of(stream, entry_id, held)
-    except (KeyError, ValueError):
+    except (KeyError, OverflowError, ValueError):
         return None
     return event if event.kind else None
 

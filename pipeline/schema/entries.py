@@ -35,6 +35,8 @@ def _event(row: Row) -> bytes:
         event = event_of(keys.flow_timeline(row.extra["flow_id"]), row.id, row.fields)
     except KeyError as error:
         raise ValueError(f"the entry has no field {error.args[0]}") from None
+    except OverflowError:
+        raise ValueError("the entry is of a time after the year 9999") from None
     if not event.kind:
         raise ValueError("the entry has no kind")
     return event.SerializeToString()

@@ -12,9 +12,12 @@ from kernel import redaction
 
 _MARKS: Final = re.compile("|".join((*map(re.escape, redaction.MARKS), r"\\[u/]")), re.IGNORECASE)
 """In JSON letters and slashes may also be written with a backslash."""
-_STRING: Final = re.compile(r'"((?:[^"\\]|\\.)*)"')
+_STRING: Final = re.compile(r'"((?:[^"\\]|\\.)*+)"?')
+"""One that has no end reaches to the end of the text: looking for one behind each of its quotes would take minutes."""
 
-_is_secret: Final = lru_cache(4096)(redaction.is_secret_name)
+_LONGEST_KNOWN: Final = 64
+
+_known: Final = lru_cache(4096)(redaction.is_secret_name)
 
 
 def redacted(text: str, spared: AbstractSet[str] = frozenset()) -> str:
@@ -40,6 +43,11 @@ def redacted_bytes(content: bytes) -> bytes:
         return redacted(content.decode()).encode()
     except UnicodeDecodeError:
         return redaction.HIDDEN.encode()
+
+
+def _is_secret(name: str) -> bool:
+    """Whether it is a secret name; what is long is no name that comes again, and would only take memory."""
+    return _known(name) if len(name) <= _LONGEST_KNOWN else redaction.is_secret_name(name)
 
 
 def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -248,6 +248,15 @@ def test_the_event_of_a_row_is_the_one_that_was_stored():
     assert (row["ts"], row["stream"]) == ("2025-11-29T00:00:00.123Z", "nq:flow:f1")
 
 
+@pytest.mark.parametrize("ms", [253_402_300_800_000, 10**17, 2**64 - 1])
+def test_an_event_of_a_time_that_no_date_has_holds_up_no_other(ms):
+    held = fields(FLOWS.message(kind="flow.start"))
+    decoded = decode(FLOWS, [Row(0, f"{ms}-0", held, RUN), Row(0, "5-1", held, RUN)])
+    assert decoded.batch["entry_id"].to_pylist() == ["5-1"]
+    assert [refused.row.id for refused in decoded.quarantined] == [f"{ms}-0"]
+    assert canonical(keys.flow_timeline("f1"), f"{ms}-0", held) is None
+
+
 def test_rows_in_doubt_are_read_again_in_their_place():
     plain = [
         DownloadTask(job_id=f"j{n}", headers=[HttpHeader(name="a", value="b")]).SerializeToString() for n in range(9)

@@ -187,3 +187,17 @@ def test_payloads_of_tasks_are_redacted_and_other_bytes_are_not():
 def test_entries_in_quarantine_keep_their_bytes():
     held = {"payload": b"\xff" + SIGNED.encode(), "traceparent": b"x"}
     assert [refused.row.fields for refused in decode(TASKS, [Row(0, "1-0", held)]).quarantined] == [held]
+
+
+@pytest.mark.parametrize("hostile", ["http://h " + "a" * 1_000_000, "http://h " + "a." * 500_000, "a1" * 500_000 + "://"])
+def test_a_line_of_one_long_word_takes_no_longer_than_any_other(hostile: str) -> None:
+    assert redaction.text(hostile) == hostile
+
+
+def test_a_word_with_a_number_before_its_scheme_is_a_url_from_there() -> None:
+    assert redaction.text(f"1.h2s://u:{SECRET}@h at 7+8://h") == "1.h2s://REDACTED@h at 7+8://h"
+
+
+@pytest.mark.parametrize("hostile", ['{"' + '\\"' * 500_000, '["' + "a" * 1_000_000, '"\\' * 500_000])
+def test_a_text_that_never_ends_takes_no_longer_than_any_other(hostile: str) -> None:
+    assert redacted(hostile) == hostile
