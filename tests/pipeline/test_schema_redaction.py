@@ -189,7 +189,9 @@ def test_entries_in_quarantine_keep_their_bytes():
     assert [refused.row.fields for refused in decode(TASKS, [Row(0, "1-0", held)]).quarantined] == [held]
 
 
-@pytest.mark.parametrize("hostile", ["http://h " + "a" * 1_000_000, "http://h " + "a." * 500_000, "a1" * 500_000 + "://"])
+@pytest.mark.parametrize(
+    "hostile", ["http://h " + "a" * 1_000_000, "http://h " + "a." * 500_000, "a1" * 500_000 + "://"]
+)
 def test_a_line_of_one_long_word_takes_no_longer_than_any_other(hostile: str) -> None:
     assert redaction.text(hostile) == hostile
 
