@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from email.utils import parsedate_to_datetime
 from functools import cached_property
 from typing import Any, Final
 
@@ -61,6 +62,12 @@ class ControlPlane:
     async def call(self, method: str, **arguments: object) -> dict[str, Any]:
         """One call of the S3 client by the name of its method."""
         return await self._in_thread(lambda: getattr(self._client, method)(**arguments))
+
+    async def now_ms(self, bucket: str) -> int:
+        """What time it is for the server of a bucket, in ms, to the second. ValueError where it does not say."""
+        answer = await self.call("head_bucket", Bucket=bucket)
+        told = answer["ResponseMetadata"]["HTTPHeaders"].get("date", "")
+        return round(parsedate_to_datetime(told).timestamp()) * 1000
 
     async def create_bucket(self, bucket: str) -> None:
         """Creates the bucket; one of ours that exists is no error."""

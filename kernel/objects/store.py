@@ -235,6 +235,15 @@ class ObjectStore:
         except Missing as missing:
             raise failure("check", faults.Fault(404, "NoSuchBucket", str(missing)), writing=False) from missing
 
+    async def now_ms(self, bucket: str) -> int:
+        """What time it is by the clock of the store, in ms since 1970, to the second."""
+        try:
+            return await tried("head_bucket", _READ_ATTEMPTS, lambda: self._control.now_ms(bucket))
+        except Missing as missing:
+            raise failure("head_bucket", faults.Fault(404, "NoSuchBucket", str(missing)), writing=False) from missing
+        except ValueError as error:
+            raise failure("head_bucket", faults.Fault(502, "", f"no date: {error}"), writing=False) from error
+
     async def close(self) -> None:
         """Waits for uploads that are being aborted, then gives back connections and threads; safe twice."""
         await asyncio.gather(*self._abandoning, return_exceptions=True)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import date, timedelta
+from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -13,15 +13,16 @@ from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
 
 from fetchbox.config.v1.config_pb2 import Config
 from kernel.ids import uuid7
-from pipeline.lake.compaction import CompactFile
+from kernel.objects import ObjectInfo
+from pipeline.lake.compaction import OTHERS, CompactFile
 from pipeline.lake.layout import Layout
-from pipeline.retention.tenants import CLASS, classified, needed
+from pipeline.retention.tenants import CLASS, NAMING, classified, needed, owners
 from pipeline.retention.verdicts import Compacting
 from pipeline.retention.writing import FILE_BYTES, TOLD, Writer
 from pipeline.schema.columns import arrow_schema
 from pipeline.spark.lake import files, read
 from pipeline.spark.reading import File, key_columns
-from pipeline.tables import BY_NAME, Table
+from pipeline.tables import BY_NAME, LOGS, Table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -83,13 +84,27 @@ class Compactor:
 
     def _rows(self, table: Table, compacting: Compacting, columns: pa.Schema) -> DataFrame:
         """The rows of the inputs, each entry once, with their class."""
-        inputs = [File(info.key, info.size) for info in compacting.inputs]
-        rows = files(self.spark, self.config, columns, inputs).dropDuplicates(list(key_columns(table)))
-        return classified(rows, table, compacting.tenants, lambda owner: self._around(owner, compacting.day))
+        rows = self._read(columns, compacting.inputs).dropDuplicates(list(key_columns(table)))
+        if not compacting.tenants:
+            return rows.withColumn(CLASS, F.lit(OTHERS))
+        return classified(rows, table, compacting.tenants, lambda: self._owners(compacting))
 
-    def _around(self, table: Table, day: date) -> DataFrame:
-        days = (day - timedelta(days=_JOBS_LAST_DAYS), day + timedelta(days=1))
-        return read(self.spark, self.config, table, days, columns=needed(table))
+    def _owners(self, compacting: Compacting) -> DataFrame:
+        """Whose the jobs of a day are: what other tables say now, and what they said to former compactions."""
+        apart: dict[str, list[ObjectInfo]] = {}
+        for file in compacting.files:
+            if file.tenant in compacting.tenants:
+                apart.setdefault(file.tenant, []).append(file.info)
+        days = (compacting.day - timedelta(days=_JOBS_LAST_DAYS), compacting.day + timedelta(days=1))
+        job = pa.schema([arrow_schema(LOGS).field("job_id")])
+        return owners(
+            compacting.tenants,
+            {table: read(self.spark, self.config, table, days, columns=needed(table)) for table in NAMING},
+            {tenant: self._read(job, infos) for tenant, infos in apart.items()},
+        )
+
+    def _read(self, columns: pa.Schema, infos: Iterable[ObjectInfo]) -> DataFrame:
+        return files(self.spark, self.config, columns, [File(info.key, info.size) for info in infos])
 
 
 def _sorted(rows: DataFrame, table: Table, size: int) -> DataFrame:

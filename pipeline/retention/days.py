@@ -2,8 +2,9 @@
 
 A segment is written; once its day is closed it is compacted into files of classes of tenants, and deleted `raw_keep`
 after that. When the time of a class is over a new commit is without its files, when that of the last class is, without
-any; what no commit names any more is deleted `raw_keep` later, and so nothing is deleted under the hands of a reader.
-A segment that comes late, and a tenant that gets a retention of its own, lead to one more generation of the day.
+any; what no commit names any more is deleted `raw_keep` later. That is the only way for rows to go, so nothing is
+deleted under the hands of a reader. The last commit goes when it is all that its day has left. A segment that comes
+late, and a tenant that gets a retention of its own, lead to one more generation of the day.
 """
 
 from __future__ import annotations
@@ -36,26 +37,24 @@ class DayPlanner:
 
     def plan(self) -> Planned:
         """What becomes of it by its age alone."""
-        why = f"ended more than {span(self.rule.longest_ms)} ago"
-        if self.policy.gone(self.day.day, self.rule.longest_ms, self.now_ms):
-            # Segments that exporters go on from stay; their rows are hidden.
-            pinned = any(raw.segment in self.positions for raw in self.day.raw)
-            return (self.retired(why) if pinned else self._planned()).dropped(why)
+        if self._over_for_all:
+            return self._hidden_whole(f"ended more than {span(self.rule.longest_ms)} ago")
         if self._unreadable:
             return self._planned()
-        if self._over_for_all:
-            return self.retired(why)
         if compacting := self._compacting():
             return self._planned(compacting=compacting)
         ended = [file for file in self._named if self._over(file.tenant)]
         return self._retired(ended, "the time of its tenants is over") if ended else self._planned()
 
     def retired(self, why: str) -> Planned:
-        """What becomes of it when none of its rows is to count any more."""
-        live = any(raw.info.key not in self._hidden for raw in self.day.raw) or bool(self._current)
-        if self._unreadable or not live:
+        """What becomes of it when none of its rows is to count any more, though its time is not over."""
+        return self._planned() if self._unreadable else self._hidden_whole(why)
+
+    def _hidden_whole(self, why: str) -> Planned:
+        raw = [raw.info.key for raw in self.day.raw]
+        if not self._unreadable and not self._named and all(key in self._hidden for key in raw):
             return self._planned()
-        return self._retired(self._named, why, [raw.info.key for raw in self.day.raw])
+        return self._retired(self._named, why, [*raw, *(file.info.key for file in self.day.files)])
 
     def _planned(
         self, *, compacting: Compacting | None = None, retiring: Compaction | None = None, why: str = ""
@@ -70,9 +69,9 @@ class DayPlanner:
             *(self._file(file, verdicts.get(file.info.key)) for file in self.day.files),
             *(self._commit(commit) for commit in self.day.commits),
         ]
-        return Planned(self.day, tuple(decisions), compacting, retiring)
+        return Planned(tuple(decisions), compacting, retiring)
 
-    def _retired(self, files: Iterable[CompactFile], why: str, segments: Iterable[str] = ()) -> Planned:
+    def _retired(self, files: Iterable[CompactFile], why: str, others: Iterable[str] = ()) -> Planned:
         newest = self.day.newest
         known = newest.compaction if newest else None
         leaving = frozenset(file.key for file in files)
@@ -85,13 +84,14 @@ class DayPlanner:
             rows=sum(file.rows for file in staying),
             tenants=known.tenants if known else (),
             files=staying,
-            replaces=tuple(sorted(leaving.union(segments, self._hidden))),
+            replaces=tuple(sorted(leaving.union(others, self._hidden))),
         )
         return self._planned(retiring=commit, why=why)
 
     @cached_property
     def _unreadable(self) -> bool:
-        return any(commit.compaction is None for commit in self.day.commits)
+        """Whether nobody knows what counts; each commit says all that those before it have said."""
+        return self.day.newest is not None and self.day.newest.compaction is None
 
     @cached_property
     def _hidden(self) -> dict[str, int]:
@@ -140,13 +140,13 @@ class DayPlanner:
         mixed = any(file.tenant == OTHERS for file in self._current.values())
         if not raw and not (fresh and mixed):
             return None
-        inputs = [*raw, *(file.info for file in self._current.values())]
-        replaced = {*(info.key for info in inputs), *self._hidden, *(file.key for file in self._named)}
+        replaced = {*(info.key for info in raw), *self._hidden, *(file.key for file in self._named)}
         return Compacting(
             table=self.day.table,
             day=self.day.day,
             generation=newest.generation + 1 if newest else 1,
-            inputs=tuple(sorted(inputs, key=lambda info: info.key)),
+            segments=tuple(sorted(raw, key=lambda info: info.key)),
+            files=tuple(sorted(self._current.values(), key=lambda file: file.info.key)),
             tenants=tuple(sorted(self.rule.tenants)),
             ended=tuple(tenant for tenant in self.rule.classes if self._over(tenant)),
             replaces=tuple(sorted(replaced)),
@@ -165,7 +165,7 @@ class DayPlanner:
         position = raw.segment in self.positions
         if told is None:
             told = self._raw_verdict(since, position=position)
-        return self._decision(raw.info, told, "raw", counts=since is None, pinned=position)
+        return self._decision(raw.info, told, "raw", counts=since is None)
 
     def _raw_verdict(self, since: int | None, *, position: bool) -> tuple[Verdict, str]:
         if position:
@@ -182,14 +182,11 @@ class DayPlanner:
 
     def _file(self, file: Compacted, told: tuple[Verdict, str] | None) -> Decision:
         counts = file.info.key in self._current
-        young = file.info.modified_ms + ORPHAN_MS > self.now_ms
-        since = self._hidden.get(file.info.key)
-        if told is None:
-            told = self._file_verdict(file, since, counts=counts, young=young)
-        pinned = young and since is None and not counts
-        return self._decision(file.info, told, "compact", counts=counts, pinned=pinned)
+        told = told or self._file_verdict(file, counts=counts)
+        return self._decision(file.info, told, "compact", counts=counts)
 
-    def _file_verdict(self, file: Compacted, since: int | None, *, counts: bool, young: bool) -> tuple[Verdict, str]:
+    def _file_verdict(self, file: Compacted, *, counts: bool) -> tuple[Verdict, str]:
+        since = self._hidden.get(file.info.key)
         if self._unreadable:
             return Verdict.KEEP, _UNREADABLE
         if counts:
@@ -197,7 +194,7 @@ class DayPlanner:
         if since is not None:
             done = self._finished(since)
             return (Verdict.DROP, "no longer counts") if done else (Verdict.KEEP, f"no longer counts; {_READERS}")
-        if young:
+        if file.info.modified_ms + ORPHAN_MS > self.now_ms:
             return Verdict.KEEP, "may be of a compaction that goes on"
         return Verdict.DROP, "left behind by a compaction that did not end"
 
@@ -205,23 +202,16 @@ class DayPlanner:
         later = [other.at_ms for other in self.day.commits if other.generation > commit.generation]
         if self._unreadable:
             told = Verdict.KEEP, _UNREADABLE
+        elif not later and self._over_for_all and not (self.day.raw or self.day.files or self._named):
+            told = Verdict.DROP, "nothing of its day is left"
         elif not later:
             told = Verdict.KEEP, "says which files count"
         elif self._finished(min(later)):
             told = Verdict.DROP, "another generation counts"
         else:
             told = Verdict.KEEP, f"another generation counts; {_READERS}"
-        return self._decision(commit.info, told, "compact", order=-commit.generation)
+        return self._decision(commit.info, told, "compact")
 
-    def _decision(
-        self,
-        info: ObjectInfo,
-        told: tuple[Verdict, str],
-        kind: str,
-        *,
-        counts: bool = False,
-        pinned: bool = False,
-        order: int = 0,
-    ) -> Decision:
+    def _decision(self, info: ObjectInfo, told: tuple[Verdict, str], kind: str, *, counts: bool = False) -> Decision:
         verdict, why = told
-        return Decision(info, verdict, why, f"{kind}/{self.day.table}", self.day.day, counts, pinned, order)
+        return Decision(info, verdict, why, f"{kind}/{self.day.table}", self.day.day, counts)

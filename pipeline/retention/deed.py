@@ -6,15 +6,14 @@ an interrupted run leaves behind counts for no reader, and later runs collect it
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from datetime import date
-from itertools import groupby
 from typing import Final
 
 import orjson
 
-from kernel.clock import Clock
+from kernel.objects.bulk import PAGE
 from kernel.telemetry.logs import get_logger
 from pipeline.lake.compaction import CompactFile, Compaction
 from pipeline.lake.store import LakeStore
@@ -64,12 +63,17 @@ class Deed:
     """The steps of one run, in one lake."""
 
     store: LakeStore
-    clock: Clock
+    now_ms: Callable[[], int]
 
     async def drop(self, plan: Plan, outcome: Outcome) -> None:
         """Deletes what is to be dropped. ObjectStoreError where the store does not answer."""
-        for _, decisions in groupby(plan.drops, lambda one: one.order):
-            await self._delete(list(decisions), outcome)
+        for page in _pages(plan.drops):
+            remaining = await self.store.objects.delete_many(self.store.bucket, (one.info.key for one in page))
+            gone = [one for one in page if one.info.key not in remaining]
+            outcome.deleted += len(gone)
+            outcome.deleted_bytes += sum(one.info.size for one in gone)
+            outcome.remaining |= remaining
+            _log.info("objects_deleted", count=len(gone), failed=len(remaining))
 
     async def retire(self, plan: Plan, outcome: Outcome) -> None:
         """Writes the commits that hide what is retired."""
@@ -84,7 +88,7 @@ class Deed:
     ) -> None:
         """Makes the files of a compaction count; those of one that was outrun are deleted."""
         key = self._key(compacting.table, compacting.day.isoformat(), compacting.generation)
-        now_ms = self.clock.now_ms()
+        now_ms = self.now_ms()
         if now_ms - began_ms > _LONGEST_MS:
             outcome.failed.append(f"{key}: took longer than {_LONGEST_MS // 3_600_000} h")
             return
@@ -113,22 +117,13 @@ class Deed:
 
     async def record(self, outcome: Outcome) -> str:
         """Writes down what the run did; the key of that."""
-        outcome.ended_ms = self.clock.now_ms()
+        outcome.ended_ms = self.now_ms()
         key = f"{self.store.layout.root}retention/{outcome.began_ms:015d}.json"
         body = outcome.to_json()
         while not await self.store.objects.put(self.store.bucket, key, body, content_type=_JSON, if_absent=True):
             key = f"{key.removesuffix('.json')}-again.json"
         _log.info("retention_done", key=key, count=outcome.deleted, bytes=outcome.deleted_bytes)
         return key
-
-    async def _delete(self, decisions: list[Decision], outcome: Outcome) -> None:
-        for page in _pages(decisions):
-            remaining = await self.store.objects.delete_many(self.store.bucket, (one.info.key for one in page))
-            gone = [one for one in page if one.info.key not in remaining]
-            outcome.deleted += len(gone)
-            outcome.deleted_bytes += sum(one.info.size for one in gone)
-            outcome.remaining |= remaining
-            _log.info("objects_deleted", count=len(gone), failed=len(remaining))
 
     async def _missing(self, files: Iterable[CompactFile]) -> str:
         for file in files:
@@ -138,13 +133,17 @@ class Deed:
         return ""
 
     async def _commit(self, key: str, commit: Compaction) -> bool:
-        body = commit.to_json()
-        return await self.store.objects.put(self.store.bucket, key, body, content_type=_JSON, if_absent=True)
+        body, objects, bucket = commit.to_json(), self.store.objects, self.store.bucket
+        # An answer that was lost may leave a commit of our own, and not every store has MD5 for an ETag to know it by.
+        return (
+            await objects.put(bucket, key, body, content_type=_JSON, if_absent=True)
+            or await objects.get(bucket, key) == body
+        )
 
     def _key(self, table: str, day: str, generation: int) -> str:
         return self.store.layout.compaction(table, date.fromisoformat(day), generation)
 
 
 def _pages(decisions: list[Decision]) -> Iterator[list[Decision]]:
-    for first in range(0, len(decisions), 1000):
-        yield decisions[first : first + 1000]
+    for first in range(0, len(decisions), PAGE):
+        yield decisions[first : first + PAGE]

@@ -83,8 +83,7 @@ class _Known:
     def decisions(self, told: _Told, now_ms: int) -> Iterable[Decision]:
         """The decisions on its objects; those that its commit does not name are of writers that did not end."""
         if self.of.commit:
-            # First: files without a commit are collected by themselves, a commit without files would stay.
-            yield Decision(self.of.commit, *told, _AREA, self.day, order=-1)
+            yield Decision(self.of.commit, *told, _AREA, self.day)
         for info in self.of.files:
             if info.key in self.named or told[0] is Verdict.DROP:
                 yield Decision(info, *told, _AREA, self.day)

@@ -23,6 +23,6 @@ async def look(store: LakeStore) -> Contents:
             return key, await store.objects.get(store.bucket, key)
 
     found = await asyncio.gather(*(document(info.key) for info in listing if is_commit(store.layout, info.key)))
-    gone = {key for key, body in found if body is None}  # another run has deleted it since
-    documents = {key: body for key, body in found if body is not None}
-    return sort(store.layout, (info for info in listing if info.key not in gone), documents)
+    # Another run may have deleted one since. It stays in the listing without a document, so that nothing is done to its
+    # day: what it named may be named by a commit that is not in the listing yet.
+    return sort(store.layout, listing, {key: body for key, body in found if body is not None})

@@ -67,5 +67,5 @@ def _positions(segments: Iterable[Segment]) -> frozenset[Segment]:
     newest: dict[tuple[str, int], Segment] = {}
     for segment in segments:
         place = (segment.table, segment.partition)
-        newest[place] = max(segment, newest.get(place, segment))
+        newest[place] = max(segment, newest.get(place, segment), key=lambda one: (one.epoch, one.day, one.start))
     return frozenset(newest.values())

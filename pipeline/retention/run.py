@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from fetchbox.config.v1.config_pb2 import Config
 from kernel.clock import Clock, SystemClock
@@ -27,21 +27,26 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Step = Callable[[str], None]
 
+_FAST_MS: Final = 60_000
+
 _log = get_logger("retention")
 
 
 class Retention:
     """A context manager; not within a running event loop, since Spark blocks and its tasks have loops of their own.
 
-    `clock` says what time it is: what is over is decided by it alone.
+    What is over is decided by the earlier one of two clocks: this machine's and that of the object store. A wrong one
+    keeps things for too long, but drops nothing. A `clock` that is given is believed instead.
     """
 
     def __init__(self, config: Config, clock: Clock | None = None) -> None:
         self._config = config
         self._clock = clock or SystemClock()
+        self._is_told = clock is not None
+        self._ahead_ms = 0
         self._objects = ObjectStore(config.object_store)
         self._store = LakeStore(self._objects, config)
-        self._deed = Deed(self._store, self._clock)
+        self._deed = Deed(self._store, self._now_ms)
         self._runner = asyncio.Runner()
 
     def __enter__(self) -> Self:
@@ -57,8 +62,10 @@ class Retention:
 
     def plan(self) -> Plan:
         """What a run would do now. ObjectStoreError where the store does not answer; nothing is changed."""
+        if not self._is_told:
+            self._ahead_ms = self._await(self._ahead())
         contents = self._await(look(self._store))
-        return plan(contents, Policy.of(self._config.lake), self._clock.now_ms())
+        return plan(contents, Policy.of(self._config.lake), self._now_ms())
 
     def run(self, planned: Plan, session: Callable[[], SparkSession], step: Step = lambda _: None) -> Outcome:
         """Does what was planned, and writes down what it did.
@@ -71,11 +78,24 @@ class Retention:
         try:
             step("deleting")
             self._await(self._deed.drop(planned, outcome))
-            self._await(self._deed.retire(planned, outcome))
-            self._compact(planned, session, step, outcome)
+            try:
+                self._compact(planned, session, step, outcome)
+            finally:  # only now: rows whose time is over may still tell whose the log lines of a day are
+                self._await(self._deed.retire(planned, outcome))
         finally:
             self._await(self._deed.record(outcome))
         return outcome
+
+    async def _ahead(self) -> int:
+        """By how many ms the clock of this machine is ahead of the store's, which tells whole seconds; at least 0."""
+        store_ms = await self._objects.now_ms(self._store.bucket)
+        ahead = max(0, self._clock.now_ms() - store_ms)
+        if ahead > _FAST_MS:
+            _log.warn("clock_is_fast", duration_ms=ahead)
+        return ahead
+
+    def _now_ms(self) -> int:
+        return self._clock.now_ms() - self._ahead_ms
 
     def _compact(self, planned: Plan, session: Callable[[], SparkSession], step: Step, outcome: Outcome) -> None:
         if not planned.compactions:
@@ -94,7 +114,7 @@ class Retention:
         from pipeline.spark.faults import ReadError, SparkFault, readable  # noqa: PLC0415
         from pipeline.spark.reading import LakeFileError  # noqa: PLC0415
 
-        began_ms = self._clock.now_ms()
+        began_ms = self._now_ms()
         try:
             with readable():
                 written = compactor.write(compacting)

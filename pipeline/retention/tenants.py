@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
@@ -16,8 +17,8 @@ if TYPE_CHECKING:
 CLASS: Final = "_class"
 """The column that is added; no message has a field of that name."""
 _OWNER: Final = "_owner"
-Owned = Callable[[Table], "DataFrame"]
-"""Rows of a table, with at least its columns `needed`, of the days in which the jobs of a day may have rows."""
+NAMING: Final = (STATUS, TASKS, DLQ)
+"""The tables that say whose a job is."""
 
 
 def needed(table: Table) -> tuple[str, ...]:
@@ -27,15 +28,13 @@ def needed(table: Table) -> tuple[str, ...]:
     return ("job_id",) if table is LOGS else ("job_id", "tenant") if table in {TASKS, STATUS} else ("tenant",)
 
 
-def classified(rows: DataFrame, table: Table, tenants: Sequence[str], owned: Owned) -> DataFrame:
+def classified(rows: DataFrame, table: Table, tenants: Sequence[str], owned: Callable[[], DataFrame]) -> DataFrame:
     """The rows with the column `CLASS`: their tenant where it is one of `tenants`, else `OTHERS`.
 
-    A log line has no tenant: it is that of its job, as far as rows of other tables still name it.
+    A log line has no tenant: it is that of its job, which is in what `owned` gives (`owners`).
     """
-    if not tenants:
-        return rows.withColumn(CLASS, F.lit(OTHERS))
     if table is LOGS:
-        rows = rows.join(_owners(tenants, owned), "job_id", "left")
+        rows = rows.join(owned(), "job_id", "left")
         tenant = F.col(_OWNER)
     else:
         tenant = _tenant(table)
@@ -43,15 +42,22 @@ def classified(rows: DataFrame, table: Table, tenants: Sequence[str], owned: Own
     return rows.withColumn(CLASS, own).drop(_OWNER)
 
 
-def _owners(tenants: Sequence[str], owned: Owned) -> DataFrame:
-    """One row for each job that one of the tenants has; where two have it, the first by name."""
-    found = None
-    for table in (STATUS, TASKS, DLQ):
-        job = _part("job_id") if table is DLQ else F.col("job_id")
-        of_table = owned(table).select(job.alias("job_id"), _tenant(table).alias(_OWNER))
-        found = of_table if found is None else found.unionAll(of_table)
-    assert found is not None  # noqa: S101  # three tables
-    return found.where(F.col(_OWNER).isin(*tenants)).groupBy("job_id").agg(F.min(_OWNER).alias(_OWNER))
+def owners(tenants: Sequence[str], naming: Mapping[Table, DataFrame], apart: Mapping[str, DataFrame]) -> DataFrame:
+    """One row for each job that one of the tenants has; where two have it, the first by name.
+
+    `naming` are rows of tables that name tenants, with at least their columns `needed`. `apart` are rows, with their
+    `job_id`, that are known to be a tenant's: those tables may be kept for a shorter time than what is told by them.
+    """
+    found = [
+        *(rows.select(_job(table).alias("job_id"), _tenant(table).alias(_OWNER)) for table, rows in naming.items()),
+        *(rows.select("job_id", F.lit(tenant).alias(_OWNER)) for tenant, rows in apart.items()),
+    ]
+    whole = reduce(lambda one, other: one.unionAll(other), found)
+    return whole.where(F.col(_OWNER).isin(*tenants)).groupBy("job_id").agg(F.min(_OWNER).alias(_OWNER))
+
+
+def _job(table: Table) -> Column:
+    return _part("job_id") if table is DLQ else F.col("job_id")
 
 
 def _tenant(table: Table) -> Column:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import date
 from enum import StrEnum
 
 from kernel.objects import ObjectInfo
 from pipeline.lake.compaction import Compaction
-from pipeline.lake.contents import Day
+from pipeline.lake.contents import Compacted
 
 
 class Verdict(StrEnum):
@@ -36,10 +36,7 @@ class Decision:
     counts: bool = False
     """Whether readers read its rows: what no longer counts, or not yet, is not held against a size cap."""
     pinned: bool = False
-    """Whether it stays even when its day is dropped."""
-    order: int = 0
-    """What has a lower one is deleted earlier. The newest commit goes first, so that what it stood for counts again
-    until that is deleted, too: no reader ever finds a commit whose files are gone."""
+    """Whether it stays even when a size cap takes its day."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +46,10 @@ class Compacting:
     table: str
     day: date
     generation: int
-    inputs: tuple[ObjectInfo, ...]
-    """The segments and files whose rows are read."""
+    segments: tuple[ObjectInfo, ...]
+    """The segments whose rows are read."""
+    files: tuple[Compacted, ...]
+    """The files of former compactions whose rows are read."""
     tenants: tuple[str, ...]
     """The tenants that get files of their own."""
     ended: tuple[str, ...]
@@ -58,6 +57,11 @@ class Compacting:
     replaces: tuple[str, ...]
     """Keys that no longer count afterwards: the inputs, and what former generations replaced."""
     why: str
+
+    @property
+    def inputs(self) -> tuple[ObjectInfo, ...]:
+        """All objects that are read."""
+        return (*self.segments, *(file.info for file in self.files))
 
     @property
     def bytes(self) -> int:
@@ -69,7 +73,6 @@ class Compacting:
 class Planned:
     """What becomes of one day of one table."""
 
-    of: Day
     decisions: tuple[Decision, ...]
     compacting: Compacting | None = None
     retiring: Compaction | None = None
@@ -80,22 +83,6 @@ class Planned:
         """Bytes whose rows count afterwards."""
         gone = {Verdict.DROP, Verdict.RETIRE}
         return sum(one.info.size for one in self.decisions if one.counts and one.verdict not in gone)
-
-    def dropped(self, why: str) -> Planned:
-        """The same day when nothing of it is kept but what is pinned, and a commit that hides that."""
-        pinned = {one.info.key for one in self.decisions if one.pinned}
-        newest = self.of.newest
-        hidden = newest.compaction.replaces if newest and newest.compaction and not self.retiring else ()
-        hiding = newest.info.key if newest and not pinned.isdisjoint(hidden) else ""
-        return replace(self, decisions=tuple(_dropped(one, why, hiding) for one in self.decisions))
-
-
-def _dropped(one: Decision, why: str, hiding: str) -> Decision:
-    if one.pinned or one.verdict is Verdict.DROP:
-        return one
-    if one.info.key == hiding:
-        return replace(one, why="hides a segment that stays")
-    return replace(one, verdict=Verdict.DROP, why=why)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +100,8 @@ class Plan:
 
     @property
     def drops(self) -> list[Decision]:
-        """What is deleted, in an order that may be interrupted anywhere."""
-        return sorted(self.of(Verdict.DROP), key=lambda one: (one.order, one.info.key))
+        """What is deleted, by key: that of a commit comes before those of its files, which count for nobody then."""
+        return sorted(self.of(Verdict.DROP), key=lambda one: one.info.key)
 
     @property
     def empty(self) -> bool:

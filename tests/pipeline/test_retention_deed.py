@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
@@ -15,12 +17,14 @@ from cli.embedded.seaweed import SeaweedFS
 from cli.main import app
 from fetchbox.config.v1.config_pb2 import Config
 from fetchbox.jobs.jobs_pb2 import DownloadTask
+from kernel.clock import SystemClock
 from kernel.objects import ObjectStore, ObjectStoreError
-from pipeline.lake.compaction import Compaction
+from pipeline.lake.compaction import CompactFile, Compaction
 from pipeline.lake.layout import Layout, Segment
-from pipeline.retention.deed import Outcome
+from pipeline.lake.store import LakeStore
+from pipeline.retention.deed import Deed, Outcome
 from pipeline.retention.run import Retention
-from pipeline.retention.verdicts import Plan, Verdict
+from pipeline.retention.verdicts import Compacting, Plan, Verdict
 from pipeline.tables import TASKS
 from tests.kernel.objects.flaky_s3 import FlakyS3
 from tests.pipeline.lake_rig import Lake
@@ -29,8 +33,10 @@ from tests.pipeline.retention_clock import StandingClock, at
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-DAY = date(2026, 3, 1)
-NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+NOON = datetime.now(UTC).replace(hour=12, minute=0, second=0, microsecond=0)
+DAY = NOON.date()
+"""Of today: no clock in these tests is behind that of the object store."""
+OLD = date(2026, 3, 1)
 
 
 def _no_spark() -> SparkSession:
@@ -41,6 +47,12 @@ def _retained(config: Config, days: int, ms: int = 0) -> tuple[Plan, Outcome]:
     with Retention(config, StandingClock(NOON + timedelta(days=days, milliseconds=ms))) as retention:
         plan = retention.plan()
         return plan, retention.run(plan, _no_spark)
+
+
+def _hidden(config: Config, days: int) -> None:
+    """What is over counts no longer; nothing is compacted."""
+    with Retention(config, StandingClock(NOON + timedelta(days=days))) as retention:
+        retention.run(replace(retention.plan(), compactions=()), _no_spark)
 
 
 async def _fill(config: Config, keys: list[str]) -> None:
@@ -61,17 +73,19 @@ def _segments(config: Config, count: int, day: date = DAY, partition: int = 0, f
 def test_2500_objects_are_all_deleted(config: Config, lake: Lake) -> None:
     over, newest = _segments(config, 2500), _segments(config, 1, DAY + timedelta(days=20))
     asyncio.run(_fill(config, [*over, *newest]))
+    _hidden(config, days=19)
+    assert set(over) <= set(lake.keys("raw"))
     plan, outcome = _retained(config, days=20)
     assert {one.info.key for one in plan.of(Verdict.DROP)} == set(over)
     assert (outcome.deleted, outcome.deleted_bytes, outcome.remaining) == (2500, 50_000, {})
     assert lake.keys("raw") == newest
-    [record] = lake.keys("retention")
+    record = lake.keys("retention")[-1]
     told = json.loads(lake.client.get_object(Bucket=lake.bucket, Key=record)["Body"].read())
     assert told["deleted"] == 2500
 
 
 def test_a_day_that_is_over_is_hidden_first(config: Config, lake: Lake) -> None:
-    """Whoever reads it in its last moment has a day to finish; then it goes, and its commit."""
+    """Whoever reads it in its last moment has a day to finish; then it goes, and then its commit."""
     segments = _segments(config, 3)
     asyncio.run(_fill(config, [*segments, *_segments(config, 1, DAY + timedelta(days=30), partition=0)]))
     _, outcome = _retained(config, days=8)
@@ -79,8 +93,9 @@ def test_a_day_that_is_over_is_hidden_first(config: Config, lake: Lake) -> None:
     commit = Compaction.from_json(lake.client.get_object(Bucket=lake.bucket, Key=outcome.retired[0])["Body"].read())
     assert (commit.files, set(commit.replaces)) == ((), set(segments))
     assert set(segments) <= set(lake.keys("raw"))
-    assert _retained(config, days=9)[1].deleted == 4
+    assert _retained(config, days=9)[1].deleted == 3
     assert set(lake.keys("raw")).isdisjoint(segments)
+    assert _retained(config, days=9, ms=1)[1].deleted == 1
     assert lake.keys("compact") == []
 
 
@@ -89,7 +104,7 @@ def test_days_are_those_of_utc_wherever_it_runs(
     config: Config, lake: Lake, zone: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asyncio.run(_fill(config, _segments(config, 2) + _segments(config, 2, DAY + timedelta(days=1))))
-    midnight = datetime(2026, 3, 9, tzinfo=UTC)
+    midnight = NOON.replace(hour=0) + timedelta(days=8)
     clocks = [StandingClock(midnight + timedelta(milliseconds=ms)) for ms in (-1, 0)]
     plans = []
     for name in ("UTC", zone):
@@ -101,7 +116,7 @@ def test_days_are_those_of_utc_wherever_it_runs(
     monkeypatch.undo()
     time.tzset()
     assert plans[:2] == plans[2:]
-    assert [[commit.day for commit in plan] for plan in plans[:2]] == [[], ["2026-03-01"]]
+    assert [[commit.day for commit in plan] for plan in plans[:2]] == [[], [str(DAY)]]
 
 
 async def test_what_the_store_would_not_delete_is_told_and_tried_again(
@@ -109,6 +124,7 @@ async def test_what_the_store_would_not_delete_is_told_and_tried_again(
 ) -> None:
     over = _segments(config, 3)
     await _fill(config, [*over, *_segments(config, 1, DAY + timedelta(days=20))])
+    await asyncio.to_thread(_hidden, config, 19)
     error = f"<Error><Key>{over[1]}</Key><Code>AccessDenied</Code><Message>no</Message></Error>"
     refused = f"<DeleteResult>{error}</DeleteResult>"
     async with FlakyS3(s3.endpoint) as proxy:
@@ -122,23 +138,75 @@ async def test_what_the_store_would_not_delete_is_told_and_tried_again(
     assert len(lake.keys("raw")) == 1
 
 
+async def test_a_fast_clock_does_nothing(config: Config, lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That of the object store is believed where it is behind."""
+    today = datetime.now(UTC).date()
+    await _fill(config, [*_segments(config, 2, today - timedelta(days=1)), *_segments(config, 1, today)])
+    true_ms = SystemClock().now_ms()
+    monkeypatch.setattr(SystemClock, "now_ms", lambda _: true_ms + 400 * 86_400_000)
+
+    def run() -> Plan:
+        with Retention(config) as retention:
+            return retention.plan()
+
+    plan = await asyncio.to_thread(run)
+    assert plan.empty
+    assert abs(plan.now_ms - true_ms) < 3_600_000
+
+
+async def test_a_commit_of_ones_own_is_known_whatever_its_etag(config: Config, lake: Lake) -> None:
+    """Where an answer was lost. Multipart uploads have ETags that are no MD5, as all have in buckets with a key."""
+    day = DAY.isoformat()
+    objects = ObjectStore(config.object_store)
+    deed = Deed(LakeStore(objects, config), StandingClock(NOON).now_ms)
+    file = CompactFile(f"{lake.layout.root}compact/tasks/day={day}/000001/a/_/0.parquet", "_", 1, 3, "")
+    lake.put(file.key, b"abc")
+    compacting = Compacting("tasks", DAY, 1, (), (), (), (), (), "")
+    first, again = Outcome(0), Outcome(0)
+    try:
+        await deed.commit(compacting, (file,), deed.now_ms(), first)
+        [key] = first.compacted
+        _as_multipart(lake, key)
+        await deed.commit(compacting, (file,), deed.now_ms(), again)
+    finally:
+        await objects.close()
+    assert (again.compacted, again.outrun) == ([key], [])
+    assert file.key in lake.keys("compact")
+
+
+async def test_a_commit_that_went_while_one_looked_stops_what_is_planned_for_its_day(
+    config: Config, lake: Lake, s3: SeaweedFS
+) -> None:
+    """What it named may be named by a commit that came after the listing."""
+    [segment] = _segments(config, 1)
+    await _fill(config, [segment, *_segments(config, 1, DAY + timedelta(days=30))])
+    lake.compact(TASKS, DAY, pa.table({"a": [1]}), [segment])
+    async with FlakyS3(s3.endpoint) as proxy:
+        proxy.faults = lambda method, target: "gone" if target.endswith("000001.json") else None
+        plan, _ = await asyncio.to_thread(_retained, _through(proxy, config), 6)
+    assert plan.empty
+    assert len(plan.decisions) == 4
+
+
 async def test_interrupted_at_every_step_and_run_again(config: Config, lake: Lake, s3: SeaweedFS) -> None:
     """The store falls silent after n requests that change something, for every n: a later run ends what was begun."""
     segments = [*_segments(config, 2), *_segments(config, 2, DAY + timedelta(days=2))]
-    newest = _segments(config, 1, DAY + timedelta(days=10))
+    newest = _segments(config, 1, DAY + timedelta(days=20))
     step, done = 0, False
     while not done:
         await asyncio.to_thread(_empty, lake)
         await _fill(config, [*segments, *newest])
+        await asyncio.to_thread(_hidden, config, 8)
         async with FlakyS3(s3.endpoint) as proxy:
             done = await asyncio.to_thread(_until, _through(proxy, config), proxy, step)
         await asyncio.to_thread(_retained, config, 10)
-        for key in segments[:2]:
-            assert key not in lake.keys("raw"), step
-        [commit] = lake.keys("compact")
-        assert f"day={DAY + timedelta(days=2)}" in commit
+        [*_, commit] = lake.keys("compact")
+        assert f"day={DAY + timedelta(days=2)}" in commit, step
+        assert set(segments[2:]) <= set(lake.keys("raw"))
         await asyncio.to_thread(_retained, config, 11)
         assert lake.keys("raw") == newest
+        await asyncio.to_thread(_retained, config, 12)
+        assert lake.keys("compact") == []
         step += 1
     assert step > 3
 
@@ -146,45 +214,46 @@ async def test_interrupted_at_every_step_and_run_again(config: Config, lake: Lak
 async def test_two_at_once(config: Config, lake: Lake) -> None:
     await _fill(config, [*_segments(config, 1200), *_segments(config, 2, DAY + timedelta(days=12))])
     await _fill(config, _segments(config, 1, DAY + timedelta(days=20)))
+    await asyncio.to_thread(_hidden, config, 19)
 
     runs = await asyncio.gather(*(asyncio.to_thread(_retained, config, 20, ms) for ms in range(2)))
     outcomes = [outcome for _, outcome in runs]
     assert all(outcome.well for outcome in outcomes)
     assert len(lake.keys("raw")) == 3
     assert sum(len(outcome.retired) for outcome in outcomes) == 1
-    assert len(lake.keys("retention")) == 2
+    assert len(lake.keys("retention")) == 3
 
 
 def test_the_command(config: Config, lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """A dry run changes nothing and tells what a run does."""
     _environment(config, monkeypatch)
-    lake.write(TASKS, [(at(DAY), DownloadTask(job_id="j"))])
+    lake.write(TASKS, [(at(OLD), DownloadTask(job_id="j"))])
     lake.write(TASKS, [(round(time.time() * 1000), DownloadTask(job_id="k"))])
     before = lake.keys()
     dry = CliRunner().invoke(app, ["lake", "retain", "--dry-run", "--json"])
     assert dry.exit_code == 0, dry.output
     [told] = json.loads(dry.stdout)["decisions"]
-    assert (told["verdict"], told["area"], told["day"], told["objects"]) == ("drop", "raw/tasks", str(DAY), 1)
+    assert (told["verdict"], told["area"], told["day"], told["objects"]) == ("retire", "raw/tasks", str(OLD), 1)
     assert lake.keys() == before
     assert "ended more than 7 d ago" in CliRunner().invoke(app, ["lake", "retain", "--dry-run"]).stdout
     done = CliRunner().invoke(app, ["lake", "retain", "--json"])
     assert done.exit_code == 0, done.output
-    assert json.loads(done.stdout)["deleted"] == 1
-    assert len(lake.keys("raw")) == 1
+    assert len(json.loads(done.stdout)["retired"]) == 1
+    assert len(lake.keys("compact")) == 1
 
 
 def test_the_status(config: Config, lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     _environment(config, monkeypatch)
-    keys = lake.write(TASKS, [(at(DAY, hour), DownloadTask(job_id="j")) for hour in range(3)])
-    lake.compact(TASKS, DAY, lake.read(keys[0]), keys)
-    lake.write(TASKS, [(at(DAY + timedelta(days=1)), DownloadTask(job_id="k"))] * 2)
+    keys = lake.write(TASKS, [(at(OLD, hour), DownloadTask(job_id="j")) for hour in range(3)])
+    lake.compact(TASKS, OLD, lake.read(keys[0]), keys)
+    lake.write(TASKS, [(at(OLD + timedelta(days=1)), DownloadTask(job_id="k"))] * 2)
     shown = CliRunner().invoke(app, ["lake", "status", "--json"])
     assert shown.exit_code == 0, shown.output
     told = {one["table"]: one for one in json.loads(shown.stdout)["tables"]}
     tasks = told["tasks"]
     assert (tasks["first_day"], tasks["last_day"]) == ("2026-03-01", "2026-03-02")
     assert (tasks["days"], tasks["compacted_days"], tasks["segments"], tasks["rows"]) == (2, 1, 1, 5)
-    assert tasks["exported"] == {"0": f"{at(DAY + timedelta(days=1))}-1"}
+    assert tasks["exported"] == {"0": f"{at(OLD + timedelta(days=1))}-1"}
     assert told["logs"]["days"] == 0
     assert "2026-03-01" in CliRunner().invoke(app, ["lake", "status"]).stdout
 
@@ -194,6 +263,15 @@ def _environment(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("endpoint", "access_key_id", "secret_access_key", "bucket"):
         monkeypatch.setenv(f"FETCHBOX_OBJECT_STORE_{name.upper()}", getattr(store, name))
     monkeypatch.setenv("REDIS_ADDR", config.redis.addr)
+
+
+def _as_multipart(lake: Lake, key: str) -> None:
+    body = lake.client.get_object(Bucket=lake.bucket, Key=key)["Body"].read()
+    place = {"Bucket": lake.bucket, "Key": key}
+    upload = lake.client.create_multipart_upload(**place)["UploadId"]
+    part = lake.client.upload_part(**place, UploadId=upload, PartNumber=1, Body=body)
+    parts = {"Parts": [{"ETag": part["ETag"], "PartNumber": 1}]}
+    lake.client.complete_multipart_upload(**place, UploadId=upload, MultipartUpload=parts)
 
 
 def _through(proxy: FlakyS3, config: Config) -> Config:

@@ -70,6 +70,7 @@ def test_age_counts_from_the_end_of_the_day() -> None:
     world.sleep(1)
     [commit] = world.plan(policy(days=5)).retirings
     assert (commit.files, commit.replaces) == ((), (key,))
+    world.do(world.plan(policy(days=5)))
     world.sleep(DAY_MS - 1)
     assert _verdicts(world.plan(policy(days=5)), Verdict.DROP) == []
     world.sleep(1)
@@ -179,14 +180,72 @@ def test_a_day_whose_commit_cannot_be_read_is_left_alone() -> None:
     plan = world.plan(RULES)
     assert plan.empty
     world.now_ms = START_MS + 30 * DAY_MS
-    assert keys[0] in _verdicts(world.plan(RULES), Verdict.DROP)
+    for _ in range(3):
+        world.do(world.plan(RULES))
+        world.sleep(DAY_MS)
+    assert [key for key in world.things if f"day={FIRST}" in key] == []
+    assert keys[1] in world.things
+
+
+def test_rows_go_a_day_after_they_have_stopped_to_count_however_late_that_is() -> None:
+    """Also where retention has not run for long, or the time was made shorter: readers that have begun can finish."""
+    world, _ = _world(0, 300)
+    world.now_ms = START_MS + 2 * DAY_MS
+    world.do(world.plan(RULES))
+    world.now_ms = START_MS + 300 * DAY_MS
+    files = world.files(TASKS)
+    assert files != []
+    world.do(world.plan(RULES))
+    world.sleep(DAY_MS - 1)
+    assert world.plan(RULES).empty
+    assert set(files) <= world.things.keys()
+    world.sleep(1)
+    plan = world.plan(RULES)
+    assert set(files) & set(_verdicts(plan, Verdict.DROP))
+    world.do(plan)
+    [commit] = _verdicts(world.plan(RULES), Verdict.DROP)
+    assert commit == LAYOUT.compaction("tasks", FIRST, 2)
+    world.do(world.plan(RULES))
+    assert [key for key in world.things if f"day={FIRST}" in key] == []
+
+
+def test_a_day_of_which_all_files_are_missing_goes_too() -> None:
+    world, (key, _) = _world(0, 20)
+    world.now_ms = START_MS + 2 * DAY_MS
+    world.do(world.plan(RULES))
+    world.do(world.plan(RULES))
+    [file] = [name for name in world.things if name.endswith(f"/{OTHERS}/00000.parquet")]
+    del world.things[file]
+    world.now_ms = START_MS + 30 * DAY_MS
+    for _ in range(3):
+        world.do(world.plan(RULES))
+        world.sleep(DAY_MS)
+    assert key not in world.things
+
+
+def test_the_segment_that_exporters_go_on_from_is_that_of_the_newest_day() -> None:
+    """Exporters that raced at midnight: one was late with entries that the other did not find any more."""
+    world = World()
+    world.segment(TASKS, START_MS + DAY_MS - 10, [("", "1")])
+    ends = dict(world.ends)
+    last = world.segment(TASKS, START_MS + DAY_MS + 5, [("", "3")])
+    world.ends = ends
+    for n in range(2):
+        world.segment(TASKS, START_MS + DAY_MS - 5 + n, [("", f"2{n}")])
+    world.now_ms = START_MS + 300 * DAY_MS
+    for _ in range(3):
+        world.do(world.plan(RULES))
+        world.sleep(DAY_MS)
+    assert last in world.things
 
 
 def test_the_newest_segment_of_a_partition_stays() -> None:
     """Its rows count for nobody: all that exporters need is where it ends."""
     world, (_, newest) = _world(0, 1)
     world.now_ms = START_MS + 300 * DAY_MS
-    world.do(world.plan(RULES))
+    for _ in range(3):
+        world.do(world.plan(RULES))
+        world.sleep(DAY_MS)
     assert world.plan(RULES).empty
     assert [key for key in world.things if "/raw/" in key] == [newest]
     assert world.rows(TASKS) == set()
