@@ -37,7 +37,7 @@ for _, g in ipairs(groups) do
 end
 local h = redis.call('HMGET', KEYS[2], 'exporter', 'exporter:seen')
 local cursor = string.match(h[1] or '', '^%d+%-%d+$')
-if cursor and now - (tonumber(h[2] or '') or 0) < tonumber(ARGV[2]) and less(cursor, floor) then
+if cursor and math.abs(now - (tonumber(h[2] or '') or 0)) < tonumber(ARGV[2]) and less(cursor, floor) then
   floor, why = cursor, 'export'
 end
 return {redis.call('XTRIM', KEYS[1], 'MINID', floor), floor, why}

@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Sequence
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from fetchbox.config.v1.config_pb2 import Config, Stream
@@ -114,6 +114,23 @@ async def test_what_nobody_exports_goes_as_ever(clients: RedisClients, config: C
     assert await _left(clients, stream) == ids[2:]
 
 
+@pytest.mark.parametrize("topic", [keys.TASKS, keys.LOGS])
+async def test_an_exporter_that_was_there_in_the_future_is_gone(
+    clients: RedisClients, config: Config, topic: str
+) -> None:
+    """The clock of Redis was years ahead when the last one said that it was there."""
+    stream, ids = await _settled(clients, topic, [130, 120, 1])
+    exported = Exported(clients, _HOLD)
+    await exported.note_many({stream: (ids[0], 1)})
+    await _fall_silent(clients, stream, 60_000 - _HOLD)
+    assert (await StreamRetention(clients, config).enforce())[topic] == 0
+    await _fall_silent(clients, stream, -_HOLD - 60_000)
+    assert await exported.positions([stream]) == {stream: None}
+    assert (await StreamRetention(clients, config).enforce())[topic] == 2
+    assert await _left(clients, stream) == ids[2:]
+
+
+@example(total=501, keep=0, exported=0, most=1, held=False, by_size=False)
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     total=st.integers(0, 700),
