@@ -82,7 +82,7 @@ APPEND = Script("append", ("stream",), (), ("payload",))
 FINALS = Script("finals", ("finals",), ("max", "again_ms"))
 TRIM = Script("trim", ("lane", "cursors"), ("keep_ms", "hold_ms", "max_len"))
 SHED = Script("shed", ("stream", "cursors"), ("keep_ms", "hold_ms", "max_len", "max"))
-EXPORT_NOTE = Script("export_note", ("cursors",), ("position", "epoch"))
+EXPORT_NOTE = Script("export_note", ("cursors",), ("position", "epoch", "denied position", "denied epoch"))
 
 # The job.
 START = Script(

@@ -38,12 +38,19 @@ class Exported:
         self._clients = clients
         self._hold = hold_ms
 
-    async def note_many(self, notes: Mapping[str, tuple[str, int]]) -> dict[str, tuple[str, int]]:
+    async def note_many(
+        self, notes: Mapping[str, tuple[str, int]], denied: Mapping[str, tuple[str, int]] | None = None
+    ) -> dict[str, tuple[str, int]]:
         """Says that an exporter is there and has come to `(position, epoch)` of these streams; how they stand then.
 
-        A higher epoch counts, else the greater position: what another exporter has noted beyond that stays.
+        A higher epoch counts, else the greater position: what another exporter has noted beyond that stays, unless it
+        is what is `denied`, which is not in the lake.
         """
-        calls = (self._clients.call(EXPORT_NOTE, (keys.cursors(stream),), note) for stream, note in notes.items())
+        false = denied or {}
+        calls = (
+            self._clients.call(EXPORT_NOTE, (keys.cursors(stream),), (*note, *false.get(stream, ("", ""))))
+            for stream, note in notes.items()
+        )
         replies = await asyncio.gather(*calls)
         return {stream: (reply[0].decode(), int(reply[1])) for stream, reply in zip(notes, replies, strict=True)}
 
@@ -76,6 +83,7 @@ def _standing(row: Sequence[bytes | None], now_ms: int) -> Standing | None:
     position, epoch, seen = ((value or b"").decode(errors="replace") for value in row)
     try:
         parse_id(position)
-        return Standing(position, int(epoch or 0), max(0, now_ms - int(seen or 0)))
+        # A clock that was wrong has said that it is there in the future; else it would hold until then, though dead.
+        return Standing(position, int(epoch or 0), abs(now_ms - int(seen or 0)))
     except ValueError:
         return None

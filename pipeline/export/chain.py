@@ -39,11 +39,13 @@ class Chain:
         self._lake = lake
         self._limits = limits
         self._writer = SegmentWriter(source, lake, limits)
-        self._heard: tuple[int, tuple[int, int]] | None = None
+        self.denied: tuple[str, int] | None = None
+        """The word of another exporter that was not found true in the lake: it is of another lake."""
+        self._heard: tuple[str, int] | None = None
 
     async def load(self) -> State:
         """Finds the end of the chain in the lake."""
-        table, partition = self.source.table.name, self.source.partition
+        table, partition, heard = self.source.table.name, self.source.partition, self._heard
         epoch = await self._lake.epoch(table, partition)
         newest = await self._lake.newest(table, partition, epoch)
         facts = await self._lake.facts(newest.key) if newest else None
@@ -54,6 +56,7 @@ class Chain:
             self.state = State(epoch, marker.start, marker.added, marker.server)
         else:
             self.state = replace(_NOTHING, epoch=epoch)
+        self.denied = heard if heard and _is_beyond(heard, self.state) else None
         return self.state
 
     def notice(self, look: Look) -> State | None:
@@ -63,8 +66,8 @@ class Chain:
 
     def hear(self, position: str, epoch: int) -> None:
         """Another exporter may have come further: then the end of the chain is looked up, once for each such word."""
-        state, word = self.state, (epoch, parse_id(position))
-        if state is not None and word > (state.epoch, parse_id(state.position)) and word != self._heard:
+        word = (position, epoch)
+        if self.state is not None and word != self._heard and _is_beyond(word, self.state):
             self._heard = word
             self.state = None
 
@@ -139,6 +142,11 @@ class Chain:
         """Another exporter was faster: the end of the chain is looked up anew."""
         metrics.EXPORT_RACES.inc()
         self.state = None
+
+
+def _is_beyond(word: tuple[str, int], state: State) -> bool:
+    position, epoch = word
+    return (epoch, parse_id(position)) > (state.epoch, parse_id(state.position))
 
 
 def _agreed(state: State, page: Page) -> State:

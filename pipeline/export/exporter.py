@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from time import time
+from time import monotonic, time
 from typing import Final
 
 from fetchbox.config.v1.config_pb2 import Exporter as Limits
@@ -28,6 +28,8 @@ _LOOKED_UP: Final = 16
 """Ends of chains that are looked up at the same time."""
 _WRITTEN: Final = 3
 """Partitions that are written at the same time: each holds a segment in memory."""
+_SLICE: Final = 5.0
+"""Seconds after which a partition begins no further segment in a turn: the others wait, and their lag is to be told."""
 
 _log = get_logger("exporter")
 
@@ -92,7 +94,7 @@ class Exporter:
         told: dict[Chain, Look | FetchboxError] = dict(zip((chain for chain, _, _ in streams), found, strict=True))
         for chain, at in places:
             if chain not in told:
-                told[chain] = await chain.source.look(at)
+                told[chain] = await _looked(chain, at)
         looks = {chain: look for chain, look in told.items() if isinstance(look, Look)}
         for chain, look in looks.items():
             chain.notice(look)
@@ -105,8 +107,17 @@ class Exporter:
         return chain.state is not None and self._rolls[chain].is_due(chain.state, look)
 
 
+async def _looked(chain: Chain, position: str) -> Look | FetchboxError:
+    try:
+        return await chain.source.look(position)
+    except FetchboxError as error:
+        return error
+
+
 async def _export(chain: Chain) -> None:
-    while await chain.step():
+    """Writes what is there, or as much of it as a turn has time for."""
+    until = monotonic() + _SLICE
+    while await chain.step() and monotonic() < until:
         pass
 
 

@@ -11,11 +11,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
+from redis.exceptions import ResponseError
+
 from fetchbox.config.v1.config_pb2 import Config
 from kernel import keys
 from kernel.config import millis
+from kernel.errors import unavailable
 from kernel.log.offsets import parse_id
-from kernel.redis import RedisClients
+from kernel.redis import RedisClients, is_other_kind
 from kernel.telemetry.logs import get_logger
 from pipeline.export.source import Look, Page
 from pipeline.lake.layout import day_of
@@ -134,7 +137,10 @@ class FlowsSource:
             batch.execute_command("ZRANGEBYSCORE", ended, behind, "+inf", "WITHSCORES", "LIMIT", 0, _RUNS)
             batch.execute_command("ZREVRANGE", ended, 0, 0, "WITHSCORES")
             batch.execute_command("ZCOUNT", ended, ms, ms)
-            (second, micro), server, found, newest, there = await batch.execute()
+            try:
+                (second, micro), server, found, newest, there = await batch.execute()
+            except ResponseError as error:
+                raise unavailable(f"{ended} cannot be read: {error}") from error
         ends, now = _parsed(found), int(second) * 1000 + int(micro) // 1000
         if len(ends) == _RUNS:
             ms_of_last = ends[-1].ms
@@ -158,7 +164,7 @@ class FlowsSource:
             for end in ends:
                 batch.execute_command("XLEN", keys.flow_timeline(end.flow_id))
             lengths = await batch.execute(raise_on_error=False)
-        return [end for end, length in zip(ends, lengths, strict=True) if isinstance(length, int) and length]
+        return [end for end, length in zip(ends, lengths, strict=True) if _own(length)]
 
     async def _timelines(self, ends: Sequence[_End]) -> list[list[Row]]:
         """The rows of each run."""
@@ -174,10 +180,10 @@ class FlowsSource:
 
     async def _rows(self, end: _End, order: Any, events: Any) -> list[Row]:
         """The rows of a run by its order and the first events of its timeline; somebody may have put others there."""
-        if isinstance(events, Exception):
+        if _own(events) is None:
             _log.warn("flow_not_exported", flow_id=end.flow_id, error=events)
             return []
-        name, tenant = ("", "") if isinstance(order, Exception) else (_text(value) for value in order)
+        name, tenant = (_text(value) for value in _own(order) or (b"", b""))
         extra = {"flow_id": end.flow_id, "flow_name": name, "tenant": tenant}
         page, stream = events, keys.flow_timeline(end.flow_id)
         while len(page) == _EVENTS:
@@ -185,6 +191,18 @@ class FlowsSource:
             page = await self._clients.commands.execute_command("XRANGE", stream, behind, "+", "COUNT", _EVENTS)
             events = [*events, *page]
         return [Row(0, entry.decode(), _named(held), extra) for entry, held in events]
+
+
+def _own(reply: Any) -> Any:
+    """A reply; None where the key is somebody else's, of another kind. UNAVAILABLE for any other error.
+
+    What cannot be read just now is no reason to go on without it.
+    """
+    if not isinstance(reply, Exception):
+        return reply
+    if is_other_kind(reply):
+        return None
+    raise unavailable(f"a run cannot be read: {reply}") from reply
 
 
 def _named(held: dict[bytes, bytes]) -> dict[str, bytes]:

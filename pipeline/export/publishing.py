@@ -1,6 +1,7 @@
 """Tells Redis how far the lake has come, so that retention waits for it, and hears there of other exporters.
 
-What Redis holds is a hint and no state: who is behind looks into the lake.
+What Redis holds is a hint and no state: who is behind looks into the lake. Where that does not have it, as it is
+another lake (a new bucket, or prefix), the hint is replaced: retention would never pass it again.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ class Publisher:
         }
         if not noted:
             return
-        standing = await self._exported.note_many(noted)
+        denied = {chain.source.stream: chain.denied for chain in self._chains if chain.denied}
+        standing = await self._exported.note_many(noted, denied)
         for chain in self._chains:
             if chain.source.stream in standing:
                 chain.hear(*standing[chain.source.stream])

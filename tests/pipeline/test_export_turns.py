@@ -124,6 +124,50 @@ async def test_a_key_that_is_no_stream_holds_up_no_other(rig: Rig) -> None:
     assert await rig.exported() == ids
 
 
+async def test_ends_of_runs_that_are_no_index_hold_up_no_topic(rig: Rig) -> None:
+    await rig.say("SET", keys.FLOWS_ENDED, "mine")
+    ids = await rig.add(2)
+    with pytest.raises(FetchboxError, match="UNAVAILABLE"):
+        await rig.exporter().finish(lambda *_: None)
+    assert await rig.exported() == ids
+
+
+async def test_retention_follows_a_lake_that_is_another_one_than_before(rig: Rig) -> None:
+    """Its epochs begin anew, and would count for less than the last one of the lake before for all time."""
+    await rig.add(5)
+    await rig.partition().finish(lambda *_: None)
+    await rig.add(3)
+    await rig.say("XTRIM", STREAM, "MAXLEN", 1)
+    await rig.partition().finish(lambda *_: None)
+    assert len(await rig.markers()) == 1
+    rig.config.lake.prefix = "moved/"
+    ids = await rig.add(5)
+    exporter = rig.partition()
+    for _ in range(2):
+        await exporter.finish(lambda *_: None)
+    exported = Exported(rig.resources.redis, 60_000)
+    assert await exported.positions([STREAM]) == {STREAM: ids[-1]}
+    late = rig.partition()
+    ids += await rig.add(1)
+    await exporter.finish(lambda *_: None)
+    await late.finish(lambda *_: None)
+    assert await exported.positions([STREAM]) == {STREAM: ids[-1]}
+
+
+async def test_a_partition_that_never_comes_to_its_end_leaves_the_others_their_turn(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipeline.export.exporter._SLICE", 0.0)
+    rig.config.exporter.max_rows = 10
+    ids = await rig.add(35)
+    exporter = rig.partition()
+    for done in (10, 20, 30, 30):
+        await exporter.turn()
+        assert await rig.exported() == ids[:done]
+    await exporter.finish(lambda *_: None)
+    assert await rig.exported() == ids
+
+
 async def _exported(rig: Rig) -> list[str]:
     """None while there is no bucket."""
     with suppress(FetchboxError):

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from fetchbox.config.v1.config_pb2 import Config
 from fetchbox.flow.v1.event_pb2 import VIEW_TIMELINE
 from kernel import keys
+from kernel.errors import FetchboxError
 from kernel.flows.codec import event_of
 from kernel.flows.redis_journal import RedisJournal
 from kernel.flows.types import FlowState, Run
@@ -240,6 +241,20 @@ async def test_ends_that_a_failover_lost_are_noticed(resources: Resources, sourc
     await resources.redis.commands.delete(keys.FLOWS_ENDED)
     assert not (await source.look(f"{now - 1000}-1")).kept
     assert (await source.look(f"{old}-1")).last == f"{old}-1"
+
+
+@pytest.mark.parametrize("command", ["xlen", "xrange", "hmget", "zcount"])
+async def test_runs_that_cannot_be_read_just_now_are_not_passed_over(
+    journal: RedisJournal, resources: Resources, source: FlowsSource, command: str
+) -> None:
+    await _end(journal, "done")
+    await resources.redis.commands.execute_command("ACL SETUSER", "default", f"-{command}")
+    try:
+        with pytest.raises(FetchboxError, match="UNAVAILABLE"):
+            await source.read(START, max_rows=1000, max_bytes=MUCH)
+    finally:
+        await resources.redis.commands.execute_command("ACL SETUSER", "default", "+@all")
+    assert _flows((await _all(source))[0]) == ["done"]
 
 
 async def _exported(lake: LakeStore) -> list[tuple[int, str, str]]:

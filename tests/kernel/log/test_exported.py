@@ -57,6 +57,16 @@ async def test_an_exporter_that_is_silent_for_too_long_holds_nothing_until_it_is
     assert exported.lapsed((await exported.standing([_STREAM])).values()) == 0
 
 
+async def test_what_is_denied_does_not_count_and_nothing_else_is(clients: RedisClients) -> None:
+    exported = Exported(clients, _HOUR)
+    await exported.note_many({_STREAM: ("9-9", 5), _OTHER: ("9-9", 5)})
+    for denied in (("9-8", 5), ("9-9", 4)):
+        assert (await exported.note_many({_STREAM: ("7-7", 1)}, {_STREAM: denied}))[_STREAM] == ("9-9", 5)
+    told = await exported.note_many({_STREAM: ("7-7", 1), _OTHER: ("7-7", 1)}, {_STREAM: ("9-9", 5)})
+    assert told == {_STREAM: ("7-7", 1), _OTHER: ("9-9", 5)}
+    assert await exported.positions([_STREAM]) == {_STREAM: "7-7"}
+
+
 async def test_what_is_no_position_holds_nothing_and_is_written_over(clients: RedisClients) -> None:
     exported = Exported(clients, _HOUR)
     cursors = keys.cursors(_STREAM)
