@@ -63,6 +63,12 @@ _READS = frozenset(
 )  # fmt: skip
 """Commands that change nothing, so that a lost reply may be asked for again."""
 
+
+def _is_read(name: str | bytes) -> bool:
+    """Whether a command changes nothing. A name in bytes says that the reply is wanted as it came, not as redis-py."""
+    return (name if isinstance(name, str) else name.decode()) in _READS
+
+
 Arg = str | bytes | int | float
 
 
@@ -113,7 +119,7 @@ class _Pipeline(Pipeline):
 
     async def execute(self, raise_on_error: bool = True) -> list[Any]:
         commands = list(self.command_stack)
-        reads = all(arguments[0] in _READS for arguments, _ in commands)
+        reads = all(_is_read(arguments[0]) for arguments, _ in commands)
 
         async def run() -> list[Any]:
             self.command_stack = list(commands)
@@ -136,7 +142,7 @@ class Client(redis_asyncio.Redis):
             async with asyncio.timeout(_patience(args)):
                 return await super(Client, self).execute_command(*args, **options)  # type: ignore[no-untyped-call]  # untyped there
 
-        return await _repeated(run, self.address, self.retries if args[0] in _READS else 0)
+        return await _repeated(run, self.address, self.retries if _is_read(args[0]) else 0)
 
     async def initialize(self) -> Client:
         """Connects a client that keeps one connection. Raises `UNAVAILABLE` for what may pass."""

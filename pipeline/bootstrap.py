@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from fetchbox.config.v1.config_pb2 import Config
 from kernel.config import millis, seconds
+from kernel.garbage import collect_seldom
 from kernel.labels import configure_labels
 from kernel.ledger import Ledger
 from kernel.log.exported import Exported
@@ -50,6 +51,7 @@ async def build(config: Config, resources: Resources) -> Service:
 
         pause = min(_LEDGER_SECONDS, seconds(config.exporter.ledger_interval))
         duties.append(Periodic("exporter-ledger", pause, snapshot, resources.clock))
+    collect_seldom()
     return Service("exporter", duties)
 
 
@@ -60,7 +62,9 @@ async def finish(config: Config, resources: Resources, progress: Progress) -> in
     await _LakeBucket(config, resources).ensure()
     if snapshots := _snapshots(config, resources):
         await snapshots.turn()
-    return await wired(config, resources)[1].finish(progress)
+    exporter = wired(config, resources)[1]
+    collect_seldom()
+    return await exporter.finish(progress)
 
 
 def wired(config: Config, resources: Resources) -> tuple[Publisher, Exporter]:

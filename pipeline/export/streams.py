@@ -6,12 +6,12 @@ stands is told with the last entries of a page in one transaction: only then can
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 from kernel import keys
 from kernel.errors import FetchboxError, unavailable
-from kernel.log.offsets import START, parse_id
+from kernel.log.offsets import START
 from kernel.log.shapes import Shape
 from kernel.redis import RedisClients
 from pipeline.export.source import Look, Page
@@ -21,8 +21,11 @@ from pipeline.tables import TABLES, Table
 _FIRST_READ: Final = 256
 _READ: Final = 5000
 _DAY_MS: Final = 86_400_000
+_XRANGE: Final = b"XRANGE"
+"""In bytes: redis-py then leaves the reply as it is, which spares it an object and a dictionary for each entry."""
 
-Entry = tuple[bytes, Mapping[bytes, bytes]]
+Entry = Sequence[Any]
+"""An id, and the list of names and values."""
 
 
 class StreamSource:
@@ -57,7 +60,7 @@ class StreamSource:
         found: list[str] = []
         while True:
             entries = await self._clients.commands.execute_command(
-                "XRANGE", self.stream, f"({after}", until, "COUNT", _READ
+                _XRANGE, self.stream, f"({after}", until, "COUNT", _READ
             )
             found += [entry.decode() for entry, _ in entries]
             if len(entries) < _READ:
@@ -68,7 +71,7 @@ class StreamSource:
         async with self._clients.commands.pipeline(transaction=True) as batch:
             _ask_server(batch)
             batch.execute_command("XINFO STREAM", self.stream)
-            batch.execute_command("XRANGE", self.stream, f"({after}", until, "COUNT", count)
+            batch.execute_command(_XRANGE, self.stream, f"({after}", until, "COUNT", count)
             now, server, facts, entries = await batch.execute(raise_on_error=False)
         entries = _entries(self.stream, entries)
         return _look(self.stream, (now, server), facts, entries), entries
@@ -83,7 +86,7 @@ async def look_many(clients: RedisClients, places: Sequence[tuple[StreamSource, 
         _ask_server(batch)
         for source, after in places:
             batch.execute_command("XINFO STREAM", source.stream)
-            batch.execute_command("XRANGE", source.stream, f"({after}", "+", "COUNT", 1)
+            batch.execute_command(_XRANGE, source.stream, f"({after}", "+", "COUNT", 1)
         now, server, *replies = await batch.execute(raise_on_error=False)
     looks: list[Look | FetchboxError] = []
     for (source, _), facts, entries in zip(places, replies[::2], replies[1::2], strict=True):
@@ -116,6 +119,7 @@ class _Gathered:
         self._rows: list[Row] = []
         self._bytes = 0
         self._day: int | None = None
+        self._names = _Names()
 
     def next_count(self) -> int:
         """How many entries to ask for: not many more bytes than there is room for, as far as those before tell."""
@@ -127,24 +131,52 @@ class _Gathered:
 
     def take(self, entries: Sequence[Entry]) -> None:
         """Takes entries for as long as they fit."""
+        if not entries:
+            return
+        sizes = [sum(map(len, fields)) for _, fields in entries]
+        count = self._fitting(entries, sizes)
+        if count:
+            self._add(entries[:count])
+            self._bytes += sum(sizes[:count])
+        self.is_full = count < len(entries) or len(self._rows) >= self._max_rows
+
+    def _fitting(self, entries: Sequence[Entry], sizes: Sequence[int]) -> int:
+        """How many of them are of the page's day and have room; the first of a page always is, and has."""
+        day = _day(entries[0]) if self._day is None else self._day
+        free = self._max_bytes - self._bytes
+        if _day(entries[-1]) == day and sum(sizes) <= free:
+            return len(entries)  # ids ascend, so all between are of that day
+        for index, (entry, size) in enumerate(zip(entries, sizes, strict=True)):
+            free -= size
+            if (index or self._rows) and (free < 0 or _day(entry) != day):
+                return index
+        return len(entries)
+
+    def _add(self, entries: Sequence[Entry]) -> None:
+        partition, names = self._partition, self._names
         for name, fields in entries:
-            entry = name.decode()
-            day = parse_id(entry)[0] // _DAY_MS
-            size = sum(len(field) + len(value) for field, value in fields.items())
-            if self._rows and (day != self._day or self._bytes + size > self._max_bytes):
-                self.is_full = True
-                return
-            self._day = day
-            named = {field.decode(errors="backslashreplace"): value for field, value in fields.items()}
-            self._rows.append(Row(self._partition, entry, named))
-            self._bytes += size
-            self.last = entry
-        self.is_full = len(self._rows) >= self._max_rows
+            pairs = iter(fields)
+            held = {names[field]: value for field, value in zip(pairs, pairs, strict=True)}
+            self._rows.append(Row(partition, name.decode(), held))
+        self._day = _day(entries[0])
+        self.last = self._rows[-1].id
 
     def told(self, look: Look, *, ended: bool) -> Page:
         """The page."""
         first = self._rows[0].id if self._rows else ""
         return Page(self._rows, first, self.last, ended, look, self._bytes)
+
+
+class _Names(dict[bytes, str]):
+    """The names of fields as texts: there are few, on many entries."""
+
+    def __missing__(self, name: bytes) -> str:
+        self[name] = text = name.decode(errors="backslashreplace")
+        return text
+
+
+def _day(entry: Entry) -> int:
+    return int(entry[0].partition(b"-")[0]) // _DAY_MS
 
 
 def _ask_server(batch: Any) -> None:
