@@ -12,7 +12,7 @@ import json
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from threading import Lock
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -45,6 +45,10 @@ class ParquetReader(DataSourceReader):
         self._schema = schema
         self._groups = groups
 
+    def __getstate__(self) -> dict[str, Any]:
+        # Each task is told its own group: all keys of a long period would go to every one of them.
+        return {**self.__dict__, "_groups": ()}
+
     def partitions(self) -> list[InputPartition]:
         """A task for each group of keys."""
         return [InputPartition(group) for group in self._groups]
@@ -57,7 +61,7 @@ class ParquetReader(DataSourceReader):
                 bodies = runner.run(_bodies(self._store, self._bucket, keys))
                 while bodies:
                     key, body = bodies.pop(0)
-                    yield from rows(key, body, self._schema).to_batches(_ROWS_OF_BATCH)
+                    yield from rows(key, body, self._schema)
 
 
 async def _bodies(store: bytes, bucket: str, keys: Sequence[str]) -> list[tuple[str, bytes]]:
@@ -72,19 +76,23 @@ async def _bodies(store: bytes, bucket: str, keys: Sequence[str]) -> list[tuple[
     return [(key, body) for key, body in zip(keys, bodies, strict=True) if body is not None]
 
 
-def rows(key: str, body: bytes, schema: pa.Schema) -> pa.Table:
-    """The rows of a file with the columns of `schema`; those that an older schema did not have are null."""
+def rows(key: str, body: bytes, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """The rows of a file with the columns of `schema`; those that an older schema did not have are null.
+
+    They come a few at a time: a file that was compacted has ten times its size in memory.
+    """
     try:
         file = pq.ParquetFile(pa.BufferReader(body))
-        found = file.read(columns=[name for name in schema.names if name in file.schema_arrow.names])
-        columns = [
-            found.column(field.name).cast(field.type) if field.name in found.schema.names
-            else pa.nulls(file.metadata.num_rows, field.type)
-            for field in schema
-        ]  # fmt: skip
+        present = [name for name in schema.names if name in file.schema_arrow.names]
+        for batch in file.iter_batches(_ROWS_OF_BATCH, columns=present):
+            columns = [
+                batch.column(field.name).cast(field.type) if field.name in present
+                else pa.nulls(batch.num_rows, field.type)
+                for field in schema
+            ]  # fmt: skip
+            yield pa.RecordBatch.from_arrays(columns, schema=schema)
     except (pa.ArrowException, OSError) as error:
         raise LakeFileError(key, f"cannot be read as Parquet: {error}") from error
-    return pa.Table.from_arrays(columns, schema=schema)
 
 
 class _Lake(DataSource):

@@ -1,6 +1,7 @@
 """Spark reads what is in the lake: each entry once, old files too, and never less than there is without a word."""
 
 import json
+import pickle
 import subprocess
 from collections.abc import Iterator
 from datetime import date
@@ -20,7 +21,7 @@ from pipeline.spark import s3a
 from pipeline.spark.faults import ReadError, readable
 from pipeline.spark.lake import read
 from pipeline.spark.reading import LakeFileError
-from pipeline.spark.source import rows
+from pipeline.spark.source import ParquetReader, rows
 from pipeline.tables import DLQ, STATUS
 from tests.pipeline.lake_rig import Lake
 
@@ -160,8 +161,23 @@ def test_the_reader_of_spark_and_the_data_source_see_the_same(
 
 def test_rows_without_any_column_of_the_schema_are_still_counted() -> None:
     schema = pa.schema([("new", pa.string())])
-    found = rows("key", encode(pa.table({"old": [1, 2]}), {}), schema)
+    found = pa.Table.from_batches(rows("key", encode(pa.table({"old": [1, 2]}), {}), schema))
     assert found.to_pylist() == [{"new": None}, {"new": None}]
+
+
+def test_a_large_file_is_read_a_few_rows_at_a_time() -> None:
+    """What was compacted has ten times its size in memory, and each core of a worker reads one."""
+    body = encode(pa.table({"n": range(150_000)}), {})
+    found = list(rows("key", body, pa.schema([("n", pa.int64())])))
+    assert max(batch.num_rows for batch in found) <= 20_000
+    assert pa.Table.from_batches(found).column("n").to_pylist() == list(range(150_000))
+
+
+def test_a_task_is_told_its_own_files_alone() -> None:
+    """All keys of a long period would else go to each of its tasks."""
+    reader = ParquetReader(b"", "bucket", pa.schema([("n", pa.int64())]), [[f"key-{n}"] for n in range(100)])
+    assert len(reader.partitions()) == 100
+    assert b"key-" not in pickle.dumps(reader)
 
 
 def _text(row: dict[str, object]) -> str:
