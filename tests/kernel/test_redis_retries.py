@@ -48,6 +48,21 @@ async def test_reads_and_pipelines_of_reads_outlive_a_restart(own_server: Valkey
         assert await pipeline.execute() == [{b"a": b"1"}, 1]
 
 
+async def test_a_read_by_its_name_in_bytes_is_answered_as_redis_sends_it_and_repeated_too(
+    own_server: Valkey, clients: RedisClients
+) -> None:
+    await clients.commands.execute_command("XADD", "s", "5-1", "name", "\xff")
+    read, sent = (b"XRANGE", "s", "-", "+"), [[b"5-1", [b"name", "\xff".encode()]]]
+    await _use_many_connections(clients, 2)
+    own_server.restart()
+    assert await clients.commands.execute_command(*read) == sent
+    await _use_many_connections(clients, 2)
+    own_server.restart()
+    async with clients.commands.pipeline(transaction=True) as pipeline:
+        pipeline.execute_command(*read)
+        assert await pipeline.execute() == [sent]
+
+
 async def test_a_write_is_not_repeated(own_server: Valkey, clients: RedisClients) -> None:
     await _use_many_connections(clients, 1)
     own_server.stop()
