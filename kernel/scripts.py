@@ -80,7 +80,7 @@ QUEUE_ONCE = Script(
 )
 APPEND = Script("append", ("stream",), (), ("payload",))
 FINALS = Script("finals", ("finals",), ("max", "again_ms"))
-TRIM = Script("trim", ("lane", "cursors"), ("keep_ms", "hold_ms", "max_len"))
+TRIM = Script("trim", ("lane", "cursors"), ("keep_ms", "hold_ms", "max_len", "max"))
 SHED = Script("shed", ("stream", "cursors"), ("keep_ms", "hold_ms", "max_len", "max"))
 EXPORT_NOTE = Script("export_note", ("cursors",), ("position", "epoch", "denied position", "denied epoch"))
 

@@ -76,10 +76,10 @@ class StreamRetention:
     async def _settled(self, stream: str, shape: Shape, keep: int) -> int:
         removed = 0
         for _ in range(_STEPS):
-            args = (shape.retention_ms, self._hold, keep)
+            args = (shape.retention_ms, self._hold, keep, _STEP)
             step = int((await self._clients.call(TRIM, (stream, keys.cursors(stream)), args))[0])
             removed += step
-            if not (step and keep):
+            if not step:
                 break
         return removed
 

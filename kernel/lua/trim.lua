@@ -1,11 +1,11 @@
 #!lua flags=allow-oom
 -- trim: removes entries that are settled, read by every group and exported
 -- KEYS lane, cursors
--- ARGV keep_ms, hold_ms, max_len
+-- ARGV keep_ms, hold_ms, max_len, max
 -- returns {removed, floor, what held it: time | size | pending | unread | export}
 -- The floor is the least of the time limit, the oldest pending entry and the position of each group, and that of the
 -- exporter until it has been silent for hold_ms. Above max_len (0 for none) the time limit is waived for the oldest
--- 1000, the others never.
+-- 1000, the others never. Up to max entries go at once: an exporter that comes back lets go millions.
 local function less(a, b)
   local am, as = string.match(a, '(%d+)-(%d+)')
   local bm, bs = string.match(b, '(%d+)-(%d+)')
@@ -40,4 +40,7 @@ local cursor = string.match(h[1] or '', '^%d+%-%d+$')
 if cursor and math.abs(now - (tonumber(h[2] or '') or 0)) < tonumber(ARGV[2]) and less(cursor, floor) then
   floor, why = cursor, 'export'
 end
-return {redis.call('XTRIM', KEYS[1], 'MINID', floor), floor, why}
+-- Only whole nodes go by `~`; what is left over lies in one node.
+local removed = redis.call('XTRIM', KEYS[1], 'MINID', '~', floor, 'LIMIT', math.max(500, tonumber(ARGV[4])))
+if removed == 0 then removed = redis.call('XTRIM', KEYS[1], 'MINID', floor) end
+return {removed, floor, why}

@@ -12,6 +12,7 @@ from cli.embedded.valkey import Valkey
 from kernel import keys
 from kernel.errors import FetchboxError
 from kernel.lanes.stream import StreamLane, Success
+from kernel.log.exported import Exported
 
 
 @pytest.fixture
@@ -190,7 +191,8 @@ async def test_retention_never_takes_what_is_still_to_be_done(own: tuple[Rig, Va
 
     async def trim(keep: int = 0, export: int = 0, cap: int = 0) -> list[object]:
         await asyncio.sleep(0.003)
-        return list(await box.clients.call(scripts.TRIM, [lane_name, keys.cursors(lane_name)], [keep, export, cap]))
+        named = [lane_name, keys.cursors(lane_name)]
+        return list(await box.clients.call(scripts.TRIM, named, [keep, export, cap, 10_000]))
 
     lane = await box.lane()
     assert (await trim())[0] == 0, "nobody has read it"
@@ -199,8 +201,8 @@ async def test_retention_never_takes_what_is_still_to_be_done(own: tuple[Rig, Va
     await box.settle(lane, claims[:3], Success())
     await until(box.pending, lambda count: count <= 7)
     assert (await trim(keep=3_600_000))[0] == 0, "too young"
-    await box.redis.hset(keys.cursors(lane_name), "exporter", claims[1].entry)
-    removed, _, why = await trim(export=1)
+    await Exported(box.clients, 3_600_000).note_many({lane_name: (claims[1].entry, 1)})
+    removed, _, why = await trim(export=3_600_000)
     assert (removed, why) == (1, b"export")
     assert (await trim(keep=3_600_000, cap=8))[0] == 1, "the cap waives the time, oldest first"
     removed, _, why = await trim()

@@ -12,7 +12,7 @@ from kernel.log.exported import Exported
 from kernel.log.provisioning import provision
 from kernel.log.retention import StreamRetention
 from kernel.redis import RedisClients
-from kernel.scripts import SHED
+from kernel.scripts import SHED, TRIM
 from kernel.telemetry import metrics
 
 _DAY = 86_400_000
@@ -112,6 +112,21 @@ async def test_what_nobody_exports_goes_as_ever(clients: RedisClients, config: C
     await clients.commands.hset(keys.cursors(stream), "exporter", "what is this?")
     assert (await StreamRetention(clients, config).enforce())[keys.LOGS] == 2
     assert await _left(clients, stream) == ids[2:]
+
+
+async def test_what_an_exporter_lets_go_after_long_goes_in_small_steps(clients: RedisClients, config: Config) -> None:
+    """A thousand at once, and the server is busy for no longer than usual."""
+    stream, now = keys.stream(keys.TASKS, 0), await clients.now_ms()
+    await clients.commands.eval(_SOURCE, 1, stream, 2350, now - 200 * _DAY)
+    await clients.commands.execute_command("XGROUP SETID", stream, keys.GROUP_WORKERS, "$")
+    steps, args = [], (_DAY, _HOLD, 0, 1000)
+    while step := int((await clients.call(TRIM, (stream, keys.cursors(stream)), args))[0]):
+        steps.append(step)
+    assert sum(steps) == 2350
+    assert max(steps) <= 1000
+    await clients.commands.eval(_SOURCE, 1, stream, 2350, now - 100 * _DAY)
+    await clients.commands.execute_command("XGROUP SETID", stream, keys.GROUP_WORKERS, "$")
+    assert (await StreamRetention(clients, config).enforce())[keys.TASKS] == 2350
 
 
 @pytest.mark.parametrize("topic", [keys.TASKS, keys.LOGS])
