@@ -40,9 +40,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(asked: argparse.Namespace, config: Config) -> int:
+    from pipeline.lake.errors import LakeFileError  # noqa: PLC0415
     from pipeline.spark.faults import ReadError, SparkFault, readable  # noqa: PLC0415  # of an extra
     from pipeline.spark.jvm import JavaError  # noqa: PLC0415
-    from pipeline.spark.reading import LakeFileError  # noqa: PLC0415
     from pipeline.spark.session import session  # noqa: PLC0415
     from pipeline.spark.sql import QueryError  # noqa: PLC0415
 

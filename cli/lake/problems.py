@@ -15,11 +15,14 @@ def lake_problems() -> Iterator[None]:
     """Turns the errors of `pipeline` into a `CommandError`."""
     from kernel.errors import FetchboxError  # noqa: PLC0415  # 0.3 s that most commands need not pay
     from pipeline.extras import ExtraMissingError  # noqa: PLC0415
+    from pipeline.lake.errors import LakeFileError  # noqa: PLC0415
 
     try:
         yield
     except ExtraMissingError as error:
         raise CommandError(str(error), USAGE, "NOT_INSTALLED") from error
+    except LakeFileError as error:
+        raise CommandError(str(error), REFUSED, "LAKE_FILE") from error
     except FetchboxError as error:
         raise from_kernel(error, _STORE_HINT) from error
 
@@ -33,15 +36,12 @@ def spark_problems() -> Iterator[None]:
         require("spark")
         from pipeline.spark.faults import ReadError, SparkFault, readable  # noqa: PLC0415
         from pipeline.spark.jvm import JavaError  # noqa: PLC0415
-        from pipeline.spark.reading import LakeFileError  # noqa: PLC0415
 
         try:
             with readable():
                 yield
         except JavaError as error:
             raise CommandError(str(error), USAGE, "NOT_INSTALLED") from error
-        except LakeFileError as error:
-            raise CommandError(str(error), REFUSED, "LAKE_FILE") from error
         except ReadError as error:
             if error.unavailable:
                 raise CommandError(str(error), UNAVAILABLE, "UNAVAILABLE", _STORE_HINT) from error

@@ -33,8 +33,8 @@ def retain(
 ) -> None:
     """Drop what is older than the configuration keeps it, and compact days that are closed.
 
-    Run it once a day. Two at once, and one that was interrupted, do no harm. Java is started only where a day is to be
-    compacted; that needs pip install 'fetchbox[spark]'.
+    Run it once a day. Two at once, and one that was interrupted, do no harm. It needs pip install 'fetchbox[export]'.
+    Java is started only where a day is to be compacted; that needs pip install 'fetchbox[spark]'.
 
     Exit codes: 0 all is done, 1 some is left for the next run, 2 wrong usage or configuration, 4 unavailable.
 
@@ -44,7 +44,10 @@ def retain(
     """
     config = settings(context).load()
     with lake_problems():
-        from pipeline.retention.run import Retention  # noqa: PLC0415  # a layer that most commands do not need
+        from pipeline.extras import require  # noqa: PLC0415  # a layer that most commands do not need
+
+        require("export")
+        from pipeline.retention.run import Retention  # noqa: PLC0415
 
         with Retention(config) as retention:
             plan = retention.plan()

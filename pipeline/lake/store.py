@@ -1,7 +1,7 @@
 """The lake as it lies in the object store: what is there, and what is known of it.
 
 Only listings and small documents are read here. Everything raises `ObjectStoreError` where the store does not answer,
-and changes nothing unless it says so.
+`LakeFileError` where a document is not what it should be, and changes nothing unless it says so.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from fetchbox.config.v1.config_pb2 import Config
 from kernel.objects import ObjectInfo, ObjectStore
 from pipeline.lake.compaction import Compaction
 from pipeline.lake.epochs import FIRST, Marker
+from pipeline.lake.errors import LakeFileError
 from pipeline.lake.layout import Layout, Segment
 from pipeline.lake.segments import CONTENT_TYPE, SegmentFacts
 
@@ -108,7 +109,7 @@ class LakeStore:
         return [_read(key, document, Compaction.from_json) for key, document in documents]
 
     async def facts(self, key: str) -> SegmentFacts | None:
-        """What is known of a segment without its rows; None where it is gone. ValueError where it is no segment."""
+        """What is known of a segment without its rows; None where it is gone. LakeFileError where it is no segment."""
         info = await self.objects.head(self.bucket, key)
         if info is None:
             return None
@@ -139,7 +140,7 @@ class LakeStore:
             told = {name.decode().removeprefix("fetchbox."): value.decode() for name, value in known.items()}
             return SegmentFacts.of(told)
         except (KeyError, ValueError, OSError) as error:
-            raise ValueError(f"{key} is no segment: {error}") from error
+            raise LakeFileError(key, f"is no segment: {error}") from error
 
     async def _documents(self, found: Iterable[ObjectInfo]) -> list[tuple[str, bytes]]:
         """Documents with their keys, in order, without those that went meanwhile."""
@@ -184,7 +185,7 @@ def _read(key: str, document: bytes, read: Callable[[bytes], T]) -> T:
     try:
         return read(document)
     except (ValueError, TypeError, KeyError) as error:
-        raise ValueError(f"{key} cannot be read: {error}") from error
+        raise LakeFileError(key, f"cannot be read: {error}") from error
 
 
 async def _together(call: Callable[[str], Awaitable[T]], keys: Iterable[str]) -> list[T]:

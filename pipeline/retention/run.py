@@ -110,9 +110,9 @@ class Retention:
             self._compact_day(compactor, compacting, outcome)
 
     def _compact_day(self, compactor: Compactor, compacting: Compacting, outcome: Outcome) -> None:
+        from pipeline.lake.errors import LakeFileError  # noqa: PLC0415
         from pipeline.retention.compacting import CompactionError  # noqa: PLC0415  # of an extra
         from pipeline.spark.faults import ReadError, SparkFault, readable  # noqa: PLC0415
-        from pipeline.spark.reading import LakeFileError  # noqa: PLC0415
 
         began_ms = self._now_ms()
         try:

@@ -18,6 +18,7 @@ from datetime import UTC, date, datetime, time
 from typing import Final
 
 from pipeline.lake.compaction import Compaction
+from pipeline.lake.errors import LakeFileError
 from pipeline.lake.layout import Segment
 from pipeline.lake.snapshots import LedgerSnapshot
 from pipeline.lake.store import LakeStore, Stored
@@ -25,13 +26,6 @@ from pipeline.tables import FLOWS, Table
 
 _SEGMENT_AT_LEAST: Final = 12
 """Bytes of the smallest Parquet file: its magic number twice, and the length of a footer."""
-
-
-class LakeFileError(ValueError):
-    """A file of the lake is missing or is not what it should be; the message names its key."""
-
-    def __init__(self, key: str, problem: str) -> None:
-        super().__init__(f"{key} {problem}")
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -20,8 +20,8 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from fetchbox.config.v1 import config_pb2
 from kernel.objects import ObjectStore
+from pipeline.lake.errors import LakeFileError
 from pipeline.schema.columns import spark_struct
-from pipeline.spark.reading import LakeFileError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.lake.compaction import OTHERS, CompactFile, Compaction
+from pipeline.lake.errors import LakeFileError
 from pipeline.lake.layout import Layout, Segment, day_of
 from pipeline.lake.store import Stored
-from pipeline.spark.reading import File, LakeFileError, bins, plan
+from pipeline.spark.reading import File, bins, plan
 from pipeline.tables import STATUS
 
 LAYOUT = Layout("lake/")

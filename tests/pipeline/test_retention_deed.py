@@ -15,11 +15,13 @@ from typer.testing import CliRunner
 
 from cli.embedded.seaweed import SeaweedFS
 from cli.main import app
+from cli.problems import CommandError
 from fetchbox.config.v1.config_pb2 import Config
 from fetchbox.jobs.jobs_pb2 import DownloadTask
 from kernel.clock import SystemClock
 from kernel.objects import ObjectStore, ObjectStoreError
 from pipeline.lake.compaction import CompactFile, Compaction
+from pipeline.lake.errors import LakeFileError
 from pipeline.lake.layout import Layout, Segment
 from pipeline.lake.store import LakeStore
 from pipeline.retention.deed import Deed, Outcome
@@ -256,6 +258,39 @@ def test_the_status(config: Config, lake: Lake, monkeypatch: pytest.MonkeyPatch)
     assert tasks["exported"] == {"0": f"{at(OLD + timedelta(days=1))}-1"}
     assert told["logs"]["days"] == 0
     assert "2026-03-01" in CliRunner().invoke(app, ["lake", "status"]).stdout
+
+
+@pytest.mark.parametrize("key", ["epochs/tasks/part=000/000002.json", "compact/tasks/day=2026-03-01/000001.json"])
+async def test_a_document_that_cannot_be_read_is_named(config: Config, lake: Lake, key: str) -> None:
+    lake.put(f"{lake.layout.root}{key}", b"[]")
+    objects = ObjectStore(config.object_store)
+    store = LakeStore(objects, config)
+    try:
+        with pytest.raises(LakeFileError, match=f"{key} cannot be read"):
+            await (store.markers("tasks") if key.startswith("epochs") else store.compactions("tasks"))
+    finally:
+        await objects.close()
+
+
+def test_the_status_names_a_document_that_cannot_be_read(
+    config: Config, lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _environment(config, monkeypatch)
+    lake.put(lake.layout.marker("tasks", 0, 2), b"{}")
+    shown = CliRunner().invoke(app, ["lake", "status"])
+    assert isinstance(shown.exception, CommandError)
+    assert "part=000/000002.json cannot be read" in str(shown.exception)
+
+
+@pytest.mark.parametrize("command", ["retain", "status"])
+def test_the_commands_say_what_is_to_be_installed(
+    config: Config, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _environment(config, monkeypatch)
+    monkeypatch.setattr("pipeline.extras.find_spec", lambda name: None)
+    shown = CliRunner().invoke(app, ["lake", command])
+    assert isinstance(shown.exception, CommandError)
+    assert "pip install 'fetchbox[export]'" in str(shown.exception)
 
 
 def _environment(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:

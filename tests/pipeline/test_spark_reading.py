@@ -15,12 +15,12 @@ from pyspark.sql import SparkSession
 
 from fetchbox.config.v1.config_pb2 import Config
 from fetchbox.jobs.jobs_pb2 import DeadLetterTask, DownloadTask, JobStatus
+from pipeline.lake.errors import LakeFileError
 from pipeline.lake.segments import encode
 from pipeline.schema.columns import spark_schema
 from pipeline.spark import s3a
 from pipeline.spark.faults import ReadError, readable
 from pipeline.spark.lake import read
-from pipeline.spark.reading import LakeFileError
 from pipeline.spark.source import ParquetReader, rows
 from pipeline.tables import DLQ, STATUS
 from tests.pipeline.lake_rig import Lake

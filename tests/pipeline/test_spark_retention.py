@@ -128,7 +128,7 @@ def test_tenants_have_files_of_their_own(spark: SparkSession, config: Config, la
     dead = {tenant: [row["id"] for row in rows] for tenant, rows in _files(lake, DLQ).items()}
     assert dead == {"long": ["a"], OTHERS: ["c"]}
     assert {row["job_id"] for row in _rows(spark, config, STATUS)} == {"job-3"}
-    # What said whose the jobs are is kept for a shorter time; the lines stay what they are when the day is compacted again.
+    # What said whose the jobs are goes earlier; the lines are still theirs when the day is compacted again.
     for table in (STATUS, TASKS, DLQ):
         for key in (*lake.keys(f"raw/{table.name}/"), *lake.keys(f"compact/{table.name}/")):
             lake.client.delete_object(Bucket=lake.bucket, Key=key)
