@@ -14,6 +14,7 @@ from typing import Final
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
+from pyspark.sql.functions import broadcast
 
 from pipeline.reports import breakers, failures, flows, hosts, jobs, letters
 from pipeline.reports.days import Days
@@ -33,6 +34,9 @@ COLUMNS: Final[Mapping[str, Sequence[str]]] = {
     "flows": ("entry_time", "flow_id", "flow_name", "tenant", "kind"),
 }
 """What a report reads: the tables of the lake, and of each the columns."""
+
+_FEW_JOBS: Final = 1_000_000
+"""Of so many, the ids and owners fit into the memory of every process: about 150 MB."""
 
 
 @contextmanager
@@ -90,10 +94,12 @@ def _tables(
 ) -> dict[str, DataFrame]:
     every_job = jobs.jobs(inputs["status"])
     known_jobs = keep(every_job.where(every_job.tenant == tenant) if tenant else every_job)
+    # Lines that are not sorted cost half. Joins are planned when a frame is kept, so the number has to be known before.
+    owners = broadcast(known_jobs) if known_jobs.count() <= _FEW_JOBS else known_jobs
     known_lines = keep(lines(inputs["logs"]))
     known_letters = keep(letters.letters(inputs["dlq"], days, tenant))
     job_tally = keep(jobs.tally(known_jobs, days))
-    attempts = keep(hosts.attempts(known_lines, known_jobs, days, tenant))
+    attempts = keep(hosts.attempts(known_lines, owners, days, tenant))
     run_tally = keep(flows.tally(flows.runs(inputs["flows"]), days, tenant))
     broken = breakers.breakers_daily(known_lines, days)
     latency = jobs.latency(job_tally).unionByName(hosts.latency(attempts)).unionByName(flows.latency(run_tally))

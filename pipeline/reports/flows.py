@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.functions import expr
 
 from pipeline.reports.days import Days
-from pipeline.reports.histogram import array_sql, bucket_sql, entries_sql, quantiles_sql
+from pipeline.reports.histogram import array_sql, bucket_sql, edges_sql, entries_sql, quantiles_sql
 
 _ENDS: Final = {"flow.complete": "completed", "flow.failed": "failed", "flow.cancelled": "cancelled"}
 _RANK: Final = f"array_position({array_sql(_ENDS)}, kind)"
@@ -63,7 +63,8 @@ def flows_daily(tally: DataFrame) -> DataFrame:
     ]
     run = expr(entries_sql("what = 'run'")).alias("run")
     sums = tally.groupBy("day", "flow_name", "tenant").agg(*counts, run)
-    return sums.selectExpr("day", "flow_name", "tenant", "started", *_ENDS.values(), *quantiles_sql("run", "run"))
+    known = sums.withColumn("run", expr(quantiles_sql("run")))
+    return known.selectExpr("day", "flow_name", "tenant", "started", *_ENDS.values(), *edges_sql("run", "run"))
 
 
 def latency(tally: DataFrame) -> DataFrame:

@@ -59,21 +59,30 @@ def entries_sql(where: str) -> str:
     return f"collect_list(named_struct('bucket', bucket, 'count', count)) filter (where {where})"
 
 
-def quantiles_sql(entries: str, name: str) -> list[str]:
-    """SQL for the columns of the quantiles of `name`, from a histogram (`ENTRIES`)."""
+def quantiles_sql(entries: str) -> str:
+    """SQL for the buckets of the quantiles of a histogram (`ENTRIES`): a struct of `p50` and so on."""
+    names = [f"p{percent}" for percent in QUANTILES]
+    total = f"aggregate({entries}, 0L, (sum, entry) -> sum + entry.count)"
+    nothing = ", ".join(f"'{name}', cast(null as int)" for name in names)
+    found = ", ".join(
+        f"'p{percent}', coalesce(state.p{percent},"
+        f" if((state.seen + entry.count) * 100 >= {percent} * state.total, entry.bucket, null))"
+        for percent in QUANTILES
+    )
+    start = f"named_struct('total', {total}, 'seen', 0L, {nothing})"
+    fold = f"named_struct('total', state.total, 'seen', state.seen + entry.count, {found})"
+    return f"aggregate(array_sort({entries}), {start}, (state, entry) -> {fold})"
+
+
+def edges_sql(quantiles: str, name: str) -> list[str]:
+    """SQL for the columns of the quantiles of `name`, from a column of their buckets (`quantiles_sql`)."""
     return [
-        f"{_quantile_sql(entries, percent)} as {column}"
+        f"{_edge_sql(f'{quantiles}.p{percent}')} as {column}"
         for percent, column in zip(QUANTILES, quantile_columns(name), strict=True)
     ]
 
 
-def _quantile_sql(entries: str, percent: int) -> str:
-    total = f"aggregate({entries}, 0L, (sum, entry) -> sum + entry.count)"
-    start = f"named_struct('total', {total}, 'seen', 0L, 'at', cast(null as int))"
-    found = f"state.at is null and (state.seen + entry.count) * 100 >= {percent} * state.total"
-    at = f"case when {found} then entry.bucket else state.at end"
-    fold = f"named_struct('total', state.total, 'seen', state.seen + entry.count, 'at', {at})"
-    power = "cast(state.at div 8 - 1 as int)"
-    above = f"shiftleft(8L + state.at % 8, {power}) + (shiftleft(1L, {power}) - 1)"
-    edge = f"case when state.at < 8 then cast(state.at as bigint) else {above} end"
-    return f"aggregate(array_sort({entries}), {start}, (state, entry) -> {fold}, state -> {edge})"
+def _edge_sql(bucket: str) -> str:
+    power = f"cast({bucket} div 8 - 1 as int)"
+    above = f"shiftleft(8L + {bucket} % 8, {power}) + (shiftleft(1L, {power}) - 1)"
+    return f"case when {bucket} < 8 then cast({bucket} as bigint) else {above} end"

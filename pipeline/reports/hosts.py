@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql.functions import expr, row_number
 
 from pipeline.reports.days import Days
-from pipeline.reports.histogram import bucket_sql, entries_sql, quantiles_sql
+from pipeline.reports.histogram import bucket_sql, edges_sql, entries_sql, quantiles_sql
 
 _SUMS: Final = (
     "sum(count) as attempts",
@@ -49,10 +49,11 @@ def attempts(lines: DataFrame, jobs: DataFrame, days: Days, tenant: str = "") ->
 
 def hosts_daily(attempts: DataFrame) -> DataFrame:
     """`HOSTS_DAILY` of counted attempts."""
-    return _summed(attempts, "day", "tenant", "job_type", "host").selectExpr(
+    sums = _summed(attempts, "day", "tenant", "job_type", "host")
+    return sums.selectExpr(
         *("day", "tenant", "job_type", "host", "attempts", "stored", "failed", "retries", "bytes"),
         "try_divide(bytes * 1000D, busy_ms) as bytes_per_second",
-        *quantiles_sql("durations", "duration"),
+        *edges_sql("durations", "duration"),
     )
 
 
@@ -62,7 +63,7 @@ def hosts(attempts: DataFrame) -> DataFrame:
         *("host", "attempts", "stored", "failed", "retries"),
         "cast(failed + retries as double) / attempts as failure_rate",
         "bytes",
-        *quantiles_sql("durations", "duration"),
+        *edges_sql("durations", "duration"),
     )
     slowest = Window.orderBy(expr("duration_p95_ms").desc_nulls_last(), "host")
     failing = Window.orderBy(expr("failure_rate").desc(), expr("failed").desc(), "host")
@@ -83,4 +84,5 @@ def latency(attempts: DataFrame) -> DataFrame:
 
 def _summed(attempts: DataFrame, *by: str) -> DataFrame:
     durations = expr(entries_sql("bucket is not null")).alias("durations")
-    return attempts.groupBy(*by).agg(*(expr(text) for text in _SUMS), durations)
+    sums = attempts.groupBy(*by).agg(*(expr(text) for text in _SUMS), durations)
+    return sums.withColumn("durations", expr(quantiles_sql("durations")))

@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.functions import expr
 
 from pipeline.reports.days import Days
-from pipeline.reports.histogram import array_sql, bucket_sql, entries_sql, quantiles_sql
+from pipeline.reports.histogram import array_sql, bucket_sql, edges_sql, entries_sql, quantiles_sql
 
 _STATES: Final = ("QUEUED", "IN_PROGRESS", "PARTIAL", "COMPLETED", "FAILED")
 _ORDER: Final = array_sql(f"JOB_STATE_{name}" for name in _STATES)
@@ -82,14 +82,20 @@ def jobs_daily(tally: DataFrame, days: Days) -> DataFrame:
         expr(entries_sql("what = 'wait'")).alias("wait"),
         expr(entries_sql("what = 'run'")).alias("run"),
     )
-    hours = sums.select("*", expr(f"{days.hours_sql('day')} as hours"))
-    return hours.selectExpr(
+    known = sums.withColumns(
+        {
+            "hours": expr(days.hours_sql("day")),
+            "wait": expr(quantiles_sql("wait")),
+            "run": expr(quantiles_sql("run")),
+        }
+    )
+    return known.selectExpr(
         *("day", "tenant", "job_type", "submitted", "ended", *_OUTCOMES),
         "try_divide(cast(completed as double), completed + partial + failed) as success_rate",
         *_RESOURCES,
         *("hours", "ended / hours as jobs_per_hour", "peak_per_minute"),
-        *quantiles_sql("wait", "wait"),
-        *quantiles_sql("run", "run"),
+        *edges_sql("wait", "wait"),
+        *edges_sql("run", "run"),
     )
 
 

@@ -6,7 +6,7 @@ happened: a day on which nothing did has none. Quantiles are upper edges of buck
 null of nothing.
 
 An attempt is a log line with an `outcome`: `done`, `failed` (for good) or `retry`. Those of tasks of seed 004 have no
-host.
+host. Lines are told at least once, so after a crash of a worker its last attempts may count twice.
 """
 
 from __future__ import annotations

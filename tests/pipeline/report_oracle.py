@@ -1,16 +1,19 @@
-"""What a report must say, computed by DuckDB from the same Parquet, from the definitions and from nothing of ours.
+"""What a report must say, computed by DuckDB from the same Parquet, from the definitions and with none of our code.
 
 Quantiles are exact ones here; a cell of a report must be the upper edge of the bucket that the exact one is in.
 """
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pyarrow as pa
 
 from pipeline.reports.report import Period
+from pipeline.reports.tables import REPORT_TABLES
 
 _MACROS = """
 create macro local_day(ms) as case when ms < 4102444800000 then
@@ -256,3 +259,29 @@ def answers(
         duck.execute(_MACROS)
         duck.execute(_FACTS)
         return {name: duck.sql(query).to_arrow_table() for name, query in _TABLES.items()}
+
+
+def differences(name: str, ours: pa.Table, theirs: pa.Table) -> Iterator[str]:
+    """The cells of a table that differ. Rows and columns of both may be in any order."""
+    one_side, other_side = _rows(name, ours), _rows(name, theirs)
+    if len(one_side) != len(other_side):
+        yield f"{name}: {len(one_side)} rows, not {len(other_side)}"
+    for one, other in zip(one_side, other_side, strict=False):
+        yield from (
+            f"{name}.{column}: {value!r}, not {other[column]!r}, in {one}"
+            for column, value in one.items()
+            if not _equal(value, other[column])
+        )
+
+
+def _rows(name: str, table: pa.Table) -> list[dict[str, Any]]:
+    schema = REPORT_TABLES[name]
+    keys = [field.name for field in schema if field.type in {pa.date32(), pa.string(), pa.int32()}]
+    ordered = table.select(schema.names).cast(schema).sort_by([(key, "ascending") for key in keys])
+    return list(ordered.to_pylist())
+
+
+def _equal(value: Any, expected: Any) -> bool:
+    if isinstance(value, float) and isinstance(expected, float):
+        return math.isclose(value, expected, rel_tol=1e-9)
+    return bool(value == expected)

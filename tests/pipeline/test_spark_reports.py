@@ -1,6 +1,5 @@
 """Reports against DuckDB, cell by cell: random histories, wherever the process, the session and the report are."""
 
-import math
 import os
 import time
 from collections.abc import Iterator, Mapping
@@ -25,7 +24,7 @@ from pipeline.reports.tables import REPORT_TABLES
 from pipeline.schema.columns import spark_schema, spark_struct
 from pipeline.tables import BY_NAME, STATUS
 from tests.pipeline.report_histories import TENANTS, History, history
-from tests.pipeline.report_oracle import answers
+from tests.pipeline.report_oracle import answers, differences
 
 PERIODS = (
     Period(date(2026, 3, 28), date(2026, 3, 30), "Europe/Berlin"),
@@ -38,8 +37,8 @@ PERIODS = (
 
 @pytest.mark.parametrize(
     ("place", "period"),
-    [("America/New_York", PERIODS[0]), ("Pacific/Kiritimati", PERIODS[1]), ("UTC", PERIODS[2])],
-    ids=["New York, 23 h", "Kiritimati, 25 h", "UTC, 25 h"],
+    [("America/New_York", PERIODS[0]), ("Pacific/Kiritimati", PERIODS[1])],
+    ids=["New York, 23 h", "Kiritimati, 25 h"],
 )
 def test_every_cell_is_what_duckdb_says_wherever_the_process_is(
     spark: SparkSession, tmp_path: Path, place: str, period: Period
@@ -49,7 +48,7 @@ def test_every_cell_is_what_duckdb_says_wherever_the_process_is(
 
 
 @settings(
-    max_examples=3,
+    max_examples=2,
     deadline=None,
     phases=[Phase.explicit, Phase.reuse, Phase.generate],  # each example costs seconds, so failures stay as they are
     suppress_health_check=list(HealthCheck),
@@ -57,7 +56,7 @@ def test_every_cell_is_what_duckdb_says_wherever_the_process_is(
 @given(
     st.sampled_from(PERIODS),
     st.integers(0, 2**32),
-    st.integers(20, 300),
+    st.integers(20, 500),
     st.sampled_from(["", *TENANTS]),
     st.none() | st.floats(0, 1),
 )
@@ -102,14 +101,6 @@ def test_what_a_report_keeps_is_let_go(spark: SparkSession, tmp_path: Path) -> N
         frames["hosts"].count()
         assert spark.sparkContext._jsc.getPersistentRDDs().size() > before
     assert spark.sparkContext._jsc.getPersistentRDDs().size() == before
-
-
-def test_columns_are_all_that_a_report_reads(spark: SparkSession, tmp_path: Path) -> None:
-    period = Period(date(2026, 11, 27), date(2026, 11, 27))
-    inputs = _read(spark, History(period, 0).write(tmp_path))
-    fewer = {name: inputs[name].select(*columns) for name, columns in build.COLUMNS.items()}
-    with build.build(fewer, Days.of(period)) as frames:
-        assert list(frames) == list(REPORT_TABLES)
 
 
 def test_the_last_entry_of_a_job_is_the_one_of_the_highest_revision(spark: SparkSession) -> None:
@@ -175,7 +166,9 @@ def _stand_in(spark: SparkSession, variable: str | None, default: Any, session: 
 
 
 def _read(spark: SparkSession, files: Mapping[str, Path]) -> dict[str, DataFrame]:
-    return {name: spark.read.schema(spark_schema(BY_NAME[name])).parquet(str(path)) for name, path in files.items()}
+    """The columns that a report says it reads, and no others."""
+    frames = {name: spark.read.schema(spark_schema(BY_NAME[name])).parquet(str(path)) for name, path in files.items()}
+    return {name: frames[name].select(*columns) for name, columns in build.COLUMNS.items()}
 
 
 def _differences(
@@ -185,25 +178,5 @@ def _differences(
     files = told.write(folder)
     theirs = answers(files, told.period, tenant, now_ms)
     ours = build.collect(_read(spark, files), Days.of(told.period, now_ms), tenant)
-    return [found for name in REPORT_TABLES for found in _of_table(name, ours[name], theirs[name])]
-
-
-def _of_table(name: str, ours: pa.Table, theirs: pa.Table) -> Iterator[str]:
-    schema = REPORT_TABLES[name]
-    assert ours.schema == schema
-    keys = [field.name for field in schema if field.type in {pa.date32(), pa.string(), pa.int32()}]
-    expected = theirs.select(schema.names).cast(schema).sort_by([(key, "ascending") for key in keys])
-    if ours.num_rows != expected.num_rows:
-        yield f"{name}: {ours.num_rows} rows, not {expected.num_rows}"
-    for one, other in zip(ours.to_pylist(), expected.to_pylist(), strict=False):
-        yield from (
-            f"{name}.{column}: {value!r}, not {other[column]!r}, in {one}"
-            for column, value in one.items()
-            if not _equal(value, other[column])
-        )
-
-
-def _equal(value: Any, expected: Any) -> bool:
-    if isinstance(value, float) and isinstance(expected, float):
-        return math.isclose(value, expected, rel_tol=1e-9)
-    return bool(value == expected)
+    assert {name: table.schema for name, table in ours.items()} == REPORT_TABLES
+    return [found for name in REPORT_TABLES for found in differences(name, ours[name], theirs[name])]
