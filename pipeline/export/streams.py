@@ -18,8 +18,9 @@ from pipeline.export.source import Look, Page
 from pipeline.schema.rows import Row
 from pipeline.tables import TABLES, Table
 
-_FIRST_READ: Final = 256
-_READ: Final = 5000
+_FIRST_READ: Final = 64
+_READ: Final = 1000
+"""The most entries of a reply, which both sides hold whole: nobody knows how large the next are. More is no faster."""
 _DAY_MS: Final = 86_400_000
 _XRANGE: Final = b"XRANGE"
 """In bytes: redis-py then leaves the reply as it is, which spares it an object and a dictionary for each entry."""

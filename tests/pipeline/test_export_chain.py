@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fetchbox.config.v1.config_pb2 import Config
+from kernel.log.offsets import parse_id
 from kernel.resources import Resources
 from pipeline.lake.layout import day_of
 from tests.pipeline.export_rig import DAY, NOON, STREAM, Rig, drained
@@ -69,6 +70,26 @@ async def test_bytes_cut_a_segment_too_and_one_that_is_larger_is_one_of_its_own(
     facts = [await rig.lake.facts(one.key) for one in await rig.lake.segments("status")]
     assert len(facts) > 3
     assert [one.rows for one in facts if one and one.bytes > 1024] == [1]
+
+
+async def test_large_entries_behind_small_ones_are_not_read_by_the_thousands(rig: Rig) -> None:
+    rig.config.exporter.max_bytes = 1 << 20
+    ids = await rig.add(400)
+    script = "for i = 1, 2500 do redis.call('XADD', KEYS[1], '*', 'payload', string.rep('x', 20000)) end"
+    await rig.say("EVAL", script, 1, STREAM)
+    before = await _sent(rig)
+    chain = rig.chain()
+    await chain.step()
+    assert chain.state is not None
+    assert parse_id(chain.state.position) > parse_id(ids[-1])
+    assert await _sent(rig) - before < 25_000_000
+
+
+async def _sent(rig: Rig) -> int:
+    """Bytes that Redis has ever sent."""
+    stats = await rig.say("INFO", "stats")
+    assert isinstance(stats, dict)
+    return int(stats["total_net_output_bytes"])
 
 
 async def test_ids_that_no_clock_gives_hold_up_nothing(rig: Rig) -> None:
