@@ -123,6 +123,7 @@ bench: setup ## Runs the benchmarks beside their peers (BullMQ needs node, those
 	python -m benchmarks.gateway
 	python -m benchmarks.sse
 	python -m benchmarks.flows
+	python -m benchmarks.export
 
 .PHONY: clean
 clean: ## Removes what was installed and what was run
