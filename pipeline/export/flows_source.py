@@ -7,7 +7,8 @@ in it, whenever the events were.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
@@ -103,9 +104,8 @@ class FlowsSource:
             kept = look.kept if filling.last == after else kept
             look = replace(look, kept=kept)
             wanted = [end for end in ends if not until or parse_id(end.position) <= parse_id(until)]
-            for start in range(0, len(wanted), _TOGETHER):
-                batch = wanted[start : start + _TOGETHER]
-                for end, rows in zip(batch, await self._timelines(batch), strict=True):
+            async with aclosing(self._timelines(wanted)) as timelines:
+                async for end, rows in timelines:
                     size = sum(len(name) + len(value) for row in rows for name, value in row.fields.items())
                     if not filling.takes(end, len(rows), size):
                         return filling.page(look, ended=False)
@@ -166,17 +166,17 @@ class FlowsSource:
             lengths = await batch.execute(raise_on_error=False)
         return [end for end, length in zip(ends, lengths, strict=True) if _own(length)]
 
-    async def _timelines(self, ends: Sequence[_End]) -> list[list[Row]]:
-        """The rows of each run."""
-        async with self._clients.commands.pipeline(transaction=False) as batch:
-            for end in ends:
-                batch.execute_command("HMGET", keys.flow(end.flow_id), "name", "tenant")
-                batch.execute_command("XRANGE", keys.flow_timeline(end.flow_id), "-", "+", "COUNT", _EVENTS)
-            replies: list[Any] = await batch.execute(raise_on_error=False)
-        return [
-            await self._rows(end, order, events)
-            for end, order, events in zip(ends, replies[::2], replies[1::2], strict=True)
-        ]
+    async def _timelines(self, ends: Sequence[_End]) -> AsyncGenerator[tuple[_End, list[Row]], None]:
+        """Each run with its rows; long ones are read to their end only when it is their turn."""
+        for start in range(0, len(ends), _TOGETHER):
+            some = ends[start : start + _TOGETHER]
+            async with self._clients.commands.pipeline(transaction=False) as batch:
+                for end in some:
+                    batch.execute_command("HMGET", keys.flow(end.flow_id), "name", "tenant")
+                    batch.execute_command("XRANGE", keys.flow_timeline(end.flow_id), "-", "+", "COUNT", _EVENTS)
+                replies: list[Any] = await batch.execute(raise_on_error=False)
+            for end, order, events in zip(some, replies[::2], replies[1::2], strict=True):
+                yield end, await self._rows(end, order, events)
 
     async def _rows(self, end: _End, order: Any, events: Any) -> list[Row]:
         """The rows of a run by its order and the first events of its timeline; somebody may have put others there."""
@@ -185,11 +185,11 @@ class FlowsSource:
             return []
         name, tenant = (_text(value) for value in _own(order) or (b"", b""))
         extra = {"flow_id": end.flow_id, "flow_name": name, "tenant": tenant}
-        page, stream = events, keys.flow_timeline(end.flow_id)
+        page, stream, events = events, keys.flow_timeline(end.flow_id), [*events]
         while len(page) == _EVENTS:
             behind = f"({page[-1][0].decode()}"
             page = await self._clients.commands.execute_command("XRANGE", stream, behind, "+", "COUNT", _EVENTS)
-            events = [*events, *page]
+            events += page
         return [Row(0, entry.decode(), _named(held), extra) for entry, held in events]
 
 

@@ -243,6 +243,25 @@ async def test_ends_that_a_failover_lost_are_noticed(resources: Resources, sourc
     assert (await source.look(f"{old}-1")).last == f"{old}-1"
 
 
+async def test_long_timelines_are_not_read_before_there_is_room_for_them(
+    resources: Resources, source: FlowsSource
+) -> None:
+    for number in range(8):
+        await _place(resources, f"run-{number}", NOON + number, events=250)
+    before = await _calls(resources)
+    page = await source.read(START, max_rows=260, max_bytes=MUCH)
+    assert (_flows([page]), len(page.rows), page.ended) == (["run-0"], 250, False)
+    # The beginnings of all, and the rest of the one that was taken and of the one that did not fit.
+    assert await _calls(resources) - before == 8 + 2 + 2
+    assert len(_flows((await _all(source, max_rows=260))[0])) == 8
+
+
+async def _calls(resources: Resources) -> int:
+    """How often Redis was asked for a range of a stream."""
+    stats = await resources.redis.commands.execute_command("INFO", "commandstats")
+    return int(stats["cmdstat_xrange"]["calls"]) if "cmdstat_xrange" in stats else 0
+
+
 @pytest.mark.parametrize("command", ["xlen", "xrange", "hmget", "zcount"])
 async def test_runs_that_cannot_be_read_just_now_are_not_passed_over(
     journal: RedisJournal, resources: Resources, source: FlowsSource, command: str
