@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import signal
 import sys
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.resources import files
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pipeline.extras import require
@@ -47,16 +51,36 @@ def session(
         builder = builder.config(name, value)
     if not starts:
         return builder.getOrCreate()
-    with _environment(), jvm.home(jvm.find()) as home:
+    with _environment(), _interrupts(), jvm.home(jvm.find()) as home:
         os.environ["JAVA_HOME"] = str(home)
         return builder.getOrCreate()
 
 
 def _silence() -> None:
-    """PySpark writes the stack of Java of each wrong query to stderr, beside the exception that the caller gets."""
+    """PySpark writes the stack of Java of each wrong query to stderr, beside the exception that the caller gets.
+
+    So does Py4J with each call that is interrupted, by its own loggers and by that of the root.
+    """
     from pyspark.logger import PySparkLogger  # noqa: PLC0415  # as above
 
     PySparkLogger.getLogger("SQLQueryContextLogger").disabled = True
+    logging.getLogger("py4j").propagate = False
+    logging.getLogger().addFilter(_not_of_py4j)
+
+
+def _not_of_py4j(record: logging.LogRecord) -> bool:
+    return "py4j" not in Path(record.pathname).parts
+
+
+@contextmanager
+def _interrupts() -> Iterator[None]:
+    """Ctrl-C does what it did before: PySpark's handler calls the JVM, by a connection that may wait for an answer."""
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread() and before is not None:
+            signal.signal(signal.SIGINT, before)
 
 
 def _everywhere(timezone: str) -> dict[str, str]:
