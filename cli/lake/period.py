@@ -23,7 +23,8 @@ def period(first: str, last: str, zone: str, now: datetime | None = None) -> Per
     end = _day("--to", last) if last else today - timedelta(days=1)
     begin = _day("--from", first) if first else end - timedelta(days=WHOLE_DAYS - 1)
     if begin > end:
-        raise _wrong(f"the period ends before it begins: {begin} to {end}", "--to is a day not before that of --from.")
+        rule = "--to is a day not before that of --from" + ("." if last else "; without it, it is yesterday.")
+        raise _wrong(f"the period ends before it begins: {begin} to {end}", rule)
     if end > today:
         raise _wrong(f"{end} is still to come: it is {today} in {zone}", "Leave --to out for the last whole day.")
     if (end - begin).days >= _MOST_DAYS:

@@ -172,3 +172,9 @@ def test_a_report_knows_which_of_its_days_are_over_their_time() -> None:
     assert [over(day, policy.of(""), int(NOW.timestamp() * 1000)) for day in days] == [True, False]
     assert kept_from(config, Period(date(2026, 11, 14), date(2026, 11, 27)), NOW) == {}
     assert ingest_days(month, NOW) == (date(2026, 10, 24), date(2026, 11, 28))
+
+
+def test_a_period_that_begins_today_says_which_day_it_lacks() -> None:
+    with pytest.raises(CommandError) as refused:
+        period("2026-11-28", "", "UTC", datetime(2026, 11, 28, 12, tzinfo=UTC))
+    assert "without it, it is yesterday" in refused.value.hint
