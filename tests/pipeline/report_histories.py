@@ -34,6 +34,8 @@ TENANTS = (
 )
 _TYPES = ("default", "gallery", "chat", "", "unknown")
 _HOSTS = ("cdn.example.com", "example.org:8443", "192.0.2.7", "2001:db8::1", "xn--bcher-kva.example", "host'\"\\", "")
+_SILENT = ("silent.example", "mute.example")
+"""Hosts of which nobody tells how long they took."""
 _CODES = ("HTTP_503", "HTTP_404", "DOWNLOAD_TIMEOUT", "VALIDATION_CHECKSUM_HINT", "SYSTEM_CANCELED", "")
 _URLS = (
     "https://cdn.example.com/a?b=c#d",
@@ -80,7 +82,7 @@ def history(period: Period, seed: int, jobs: int) -> History:
     for number in range(jobs):
         _Job(made, clock, random.Random(f"{seed} {number}"), number).happen()
     for number in range(jobs // 8):
-        _breaker(made, clock, random.Random(f"{seed} breaker {number}"))
+        _breaker(made, clock, random.Random(f"{seed} breaker {number}"), number)
     for number in range(jobs // 4):
         _run(made, clock, random.Random(f"{seed} run {number}"), number)
     for name, rows in made.rows.items():
@@ -187,8 +189,8 @@ class _Job:
         luck = self.luck
         fields = {"outcome": outcome, "attempt": "1"}
         if luck.random() < 0.9:
-            fields["host"] = luck.choice(_HOSTS)
-        if luck.random() < 0.9:
+            fields["host"] = luck.choice((*_HOSTS, *_SILENT))
+        if fields.get("host") not in _SILENT and luck.random() < 0.9:
             fields["duration_ms"] = str(_while(luck)) if luck.random() < 0.9 else luck.choice(_NUMBERS)
         if outcome == "done" or luck.random() < 0.1:
             fields["size"] = str(_while(luck)) if luck.random() < 0.9 else luck.choice(_NUMBERS)
@@ -220,8 +222,8 @@ class _Job:
             self.made.rows["dlq"].append(row | {"failed_at_ms": at + luck.choice((0, 1, DAY_MS))})
 
 
-def _breaker(made: History, clock: _Clock, luck: random.Random) -> None:
-    name = luck.choice([*(f"host:{host}" for host in _HOSTS), "task:chat"])
+def _breaker(made: History, clock: _Clock, luck: random.Random, number: int) -> None:
+    name = luck.choice([*(f"host:{host}" for host in _HOSTS), *[f"task:{number}"] * 9])
     at = clock.time(luck)
     for event in _events(luck):
         at += _while(luck)
