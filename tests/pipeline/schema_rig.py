@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pyarrow as pa
@@ -63,7 +64,8 @@ def _fill(draw: st.DrawFn, message: Message, field: Any, valid: bool) -> None:
     elif field.type == field.TYPE_STRING:
         setattr(message, field.name, draw(TEXTS))
     elif field.type == field.TYPE_BYTES:
-        setattr(message, field.name, draw(TEXTS).encode() if valid else draw(st.binary(max_size=6)))
+        # A payload is JSON: what is none, and looks as if it held a secret, is hidden whole.
+        setattr(message, field.name, json.dumps(draw(TEXTS)).encode() if valid else draw(st.binary(max_size=6)))
     else:
         number = draw(NUMBERS)
         if not (valid and number > 2**63 - 1):
