@@ -9,7 +9,7 @@ from typing import Final
 
 from pipeline.reports.page import scales
 
-_SIZES: Final = ("B", "KB", "MB", "GB", "TB", "PB", "EB")
+_SIZES: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 _LARGE: Final = ((10**12, "T"), (10**9, "G"), (10**6, "M"), (10**4, "k"))
 _SPANS: Final = ((86_400_000, "d", 3_600_000, "h"), (3_600_000, "h", 60_000, "min"), (60_000, "min", 1000, "s"))
 NOTHING: Final = "\u2013"
@@ -54,7 +54,7 @@ def share(value: float | None) -> str:
 
 
 def size(value: float | None) -> str:
-    """`512 B`, `1.4 MB`; 1 KB = 1,024 B."""
+    """`512 B`, `1.4 MiB`."""
     if value is None:
         return NOTHING
     step = 0
