@@ -149,6 +149,18 @@ def test_a_tenant_that_gets_its_own_retention_later(spark: SparkSession, config:
     assert [row["job_id"] for row in _rows(spark, config, TASKS)] == ["job-2"]
 
 
+def test_rows_that_go_in_the_same_run_still_say_whose_log_lines_are(
+    spark: SparkSession, config: Config, lake: Lake
+) -> None:
+    config.lake.status.retention.CopyFrom(Duration(seconds=86_400))
+    _override(config, "long", logs=60)
+    lake.write(STATUS, [(at(DAY, 1), JobStatus(job_id="job-1", tenant="long"))])
+    lake.write(LOGS, [(at(DAY, 2), JobLog(job_id="job-1", message="x"))])
+    _, outcome = _retained(config, spark)
+    assert len(outcome.retired) == 1
+    assert list(_files(lake, LOGS)) == ["long"]
+
+
 def test_two_at_once(spark: SparkSession, config: Config, lake: Lake) -> None:
     """One compaction counts; what the other has written is gone."""
     lake.write(TASKS, [(at(DAY, hour), _task(hour)) for hour in range(4)])
