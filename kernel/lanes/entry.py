@@ -105,7 +105,7 @@ def queued_task(entry: Entry) -> QueuedTask:
     return entry.work
 
 
-def claimed(entry: Entry, granted: int, epoch: int) -> Claim:
+def claimed(entry: Entry, granted: int, epoch: int, began_ms: int = 0) -> Claim:
     """The claim of a decoded entry that may run, under the token that was granted."""
     assert entry.work is not None  # noqa: S101 - only decoded entries are started
     return Claim(
@@ -120,6 +120,7 @@ def claimed(entry: Entry, granted: int, epoch: int) -> Claim:
         epoch,
         entry.solo,
         entry.ledgered,
+        began_ms=began_ms,
     )
 
 

@@ -99,9 +99,9 @@ def log_line(
     return JobLog(level=level, message=text, fields=fields).SerializeToString() + _line_of(task, at_ms)
 
 
-def completed_line(task: DownloadTask | QueuedTask, at_ms: int, attempt: int) -> bytes:
-    """The entry of `jobs.logs` for work that is done and has none of its own."""
-    return _completed(attempt) + _line_of(task, at_ms)
+def completed_line(task: DownloadTask | QueuedTask, at_ms: int, attempt: int, began_ms: int = 0) -> bytes:
+    """The entry of `jobs.logs` for work that is done and has none of its own; `began_ms` is 0 where it is not known."""
+    return _completed(attempt) + _duration(began_ms, at_ms) + _line_of(task, at_ms)
 
 
 @lru_cache(64)
@@ -110,10 +110,10 @@ def _completed(attempt: int) -> bytes:
     return JobLog(level=LogLevel.LOG_LEVEL_INFO, message="completed", fields=fields).SerializeToString()
 
 
-def failed_line(task: DownloadTask | QueuedTask, at_ms: int, error: bytes) -> bytes:
+def failed_line(task: DownloadTask | QueuedTask, at_ms: int, error: bytes, began_ms: int = 0) -> bytes:
     """The entry of `jobs.logs` for work that failed for good and has none of its own, by what the record keeps."""
     code, message = error_of(error)
-    fields = {"attempt": str(_attempts(error)), "code": code, "outcome": "failed"}
+    fields = {"attempt": str(_attempts(error)), "code": code, "outcome": "failed", **_lasted(began_ms, at_ms)}
     return log_line(task, LogLevel.LOG_LEVEL_ERROR, message, at_ms, fields)
 
 
@@ -123,7 +123,17 @@ def put_off_line(item: Item, at_ms: int) -> bytes:
     fields = {"attempt": str(verdict.attempts), "code": item.code, "delay_ms": str(verdict.delay_ms)}
     if verdict.attempts > claim.attempt:
         fields["outcome"] = "retry"
+        fields |= _lasted(claim.began_ms, at_ms)
     return log_line(claim.queued or claim.task, LogLevel.LOG_LEVEL_WARN, item.message, at_ms, fields)
+
+
+def _duration(began_ms: int, at_ms: int) -> bytes:
+    lasted = _lasted(began_ms, at_ms)
+    return JobLog(fields=lasted).SerializeToString() if lasted else b""
+
+
+def _lasted(began_ms: int, at_ms: int) -> dict[str, str]:
+    return {"duration_ms": str(max(0, at_ms - began_ms))} if began_ms else {}
 
 
 def _line_of(task: DownloadTask | QueuedTask, at_ms: int) -> bytes:

@@ -76,13 +76,15 @@ class TaskOutcomes:
         self._status(flush, task, status, updated, created, revision, verdict.error)
         self._own_logs(flush, item, updated)
         if failed:
-            self._failed(flush, task, verdict.error, updated)
+            self._failed(flush, task, verdict.error, updated, item.claim.began_ms)
             label = metrics.code(item.code)
             metrics.TASK_FAILURES.labels(code=label).inc()
             if is_dead(task, item.code):
                 metrics.DEAD_LETTERS.labels(code=label).inc()
         else:
-            self._publisher.log(flush, task.job_id, completed_line(task, updated, verdict.attempts))
+            self._publisher.log(
+                flush, task.job_id, completed_line(task, updated, verdict.attempts, item.claim.began_ms)
+            )
         flush.jobs_ended.append((task.task, status))
         self._end(flush, item, "failed" if failed else "completed")
 
@@ -92,8 +94,8 @@ class TaskOutcomes:
         park(flush, item, keys.QUEUE, self._consumer)
         flush.told.append((item, "retrying", False))
 
-    def _failed(self, flush: Flush, task: QueuedTask, error: bytes, updated: int) -> None:
-        self._publisher.log(flush, task.job_id, failed_line(task, updated, error))
+    def _failed(self, flush: Flush, task: QueuedTask, error: bytes, updated: int, began: int = 0) -> None:
+        self._publisher.log(flush, task.job_id, failed_line(task, updated, error, began))
         if is_dead(task, error_of(error)[0]):
             self._publisher.letter(flush, task.job_id, dead_letter(task, error, updated))
 

@@ -46,4 +46,4 @@ class TaskStarter:
         if not entry.ledgered:
             made.indexed += (created or now, task.job_id)
             made.expiring += (now + task.ttl_s * 1000, task.job_id)
-        return claimed(entry, granted, epoch)
+        return claimed(entry, granted, epoch, now)

@@ -32,6 +32,8 @@ class Claim:
     """The priority list of a file job."""
     admission: Admission | None = None
     """What the circuit breaker of that list has answered."""
+    began_ms: int = 0
+    """When the attempt began, in ms of Redis time (tasks of seed 004); 0 where that is not known."""
 
     @property
     def task(self) -> DownloadTask:

@@ -27,7 +27,7 @@ LOOKBACK_DAYS: Final = 7
 COLUMNS: Final[Mapping[str, Sequence[str]]] = {
     "status": (
         *("job_id", "job_type", "state", "resources_completed", "resources_failed", "tenant", "last_error_code"),
-        *("timestamp_ms", "revision"),
+        *("timestamp_ms", "revision", "resources_total", "log_offset"),
     ),
     "logs": ("job_id", "resource_id", "fields", "timestamp_ms"),
     "dlq": ("entry_partition", "entry_id", "task", "failure_code", "failed_at_ms", "id", "queued_task"),
@@ -98,7 +98,7 @@ def _tables(
     owners = broadcast(known_jobs) if known_jobs.count() <= _FEW_JOBS else known_jobs
     known_lines = keep(lines(inputs["logs"]))
     known_letters = keep(letters.letters(inputs["dlq"], days, tenant))
-    job_tally = keep(jobs.tally(known_jobs, days))
+    job_tally = keep(jobs.tally(jobs.timed(known_jobs, known_lines), days))
     attempts = keep(hosts.attempts(known_lines, owners, days, tenant))
     run_tally = keep(flows.tally(flows.runs(inputs["flows"]), days, tenant))
     broken = breakers.breakers_daily(known_lines, days)

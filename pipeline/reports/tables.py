@@ -52,7 +52,8 @@ JOBS_DAILY: Final = pa.schema(
 
 `ended` is the sum of the four outcomes; `success_rate` is `completed` of those that were not canceled, null of none.
 `hours` is how long that day was, `jobs_per_hour` the ended jobs over it, `peak_per_minute` the most that ended in a
-minute. A job waits from the first `QUEUED` to the first `IN_PROGRESS` and runs from there to its end.
+minute. A job waits from its acceptance until its first attempt begins and runs from there to its end; of one that was
+replayed only the run of its last life counts.
 """
 
 HOSTS_DAILY: Final = pa.schema(

@@ -131,6 +131,7 @@ async def test_an_attempt_that_will_be_repeated_is_told_and_waits_outside_a_slot
     assert told[3:] == [("running", '{"attempt":2}'), ("done", '{"attempts":2}')]
     retried, done = [dict(line.fields) for line in await box.logs()]
     assert retried.pop("delay_ms").isdigit()
+    assert all(int(fields.pop("duration_ms")) >= 0 for fields in (retried, done))
     assert retried == {"attempt": "1", "code": "HANDLER_HTTP_503", "outcome": "retry"}
     assert done == {"attempt": "2", "outcome": "done"}
     await _empty(box)
@@ -145,6 +146,7 @@ async def test_retries_end(box: Rig) -> None:
     assert json.loads((await box.record(job_id))["error"])["attempts"] == 2
     assert [letter.attempts for letter in await box.letters()] == [2]
     failed = dict((await box.logs())[-1].fields)
+    assert int(failed.pop("duration_ms")) >= 0
     assert failed == {"attempt": "2", "code": "HANDLER_HTTP_503", "outcome": "failed"}
 
 

@@ -134,6 +134,7 @@ class _Job:
         self.now = self.clock.time(luck)
         self.revision = 0
         self.counts = luck.random() < 0.8
+        self.total = luck.choice((0, 9))
         if luck.random() < 0.9:
             self._states()
         for resource in range(luck.choice((0, 1, 1, 2, 5))):
@@ -166,7 +167,8 @@ class _Job:
             "job_type": luck.choice(_TYPES) if moved else self.type,
             "tenant": luck.choice(TENANTS) if moved else self.tenant,
             "state": state,
-            "resources_total": 9,
+            "resources_total": self.total if not moved else luck.choice((0, 9)),
+            "log_offset": luck.choice((self.now, self.now, self.now + 1)) << 20 if luck.random() < 0.9 else 0,
             "resources_completed": luck.randrange(9),
             "resources_failed": luck.randrange(3),
             "last_error_code": luck.choice(_CODES),

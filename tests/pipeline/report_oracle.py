@@ -43,26 +43,45 @@ create table job as
         from status where job_id != ''
     ), newest as (
         select *, row_number() over (partition by job_id order by revision desc, timestamp_ms desc, rank desc,
-            resources_completed desc, resources_failed desc, last_error_code desc, tenant desc, job_type desc) as age
+            resources_completed desc, resources_failed desc, last_error_code desc, tenant desc, job_type desc,
+            resources_total desc) as age
         from ranked
     ), times as (
         select job_id, min(timestamp_ms) as first_ms,
             min(timestamp_ms) filter (where state = 'JOB_STATE_QUEUED') as queued,
-            min(timestamp_ms) filter (where state = 'JOB_STATE_IN_PROGRESS') as started
+            min(log_offset) filter (where log_offset > 0) // 1048576 as created
         from status where job_id != '' group by all
+    ), accepts as (
+        select job_id, coalesce(queued, case when resources_total = 0 then created end) as accepted
+        from newest join times using (job_id) where age = 1
+    ), former as (
+        select newest.job_id, max(ranked.timestamp_ms) as replayed
+        from newest join ranked using (job_id)
+        where newest.age = 1 and ranked.rank >= 3 and ranked.revision < newest.revision group by all
+    ), begins as (
+        select job_id, timestamp_ms as ms, timestamp_ms as told_ms from ranked where rank = 2
+        union all
+        select job_id, greatest(timestamp_ms - number(fields['duration_ms']), 0), timestamp_ms from logs
+        where fields['outcome'] in ('done', 'failed', 'retry') and number(fields['duration_ms']) is not null
+    ), lives as (
+        select job_id, min(ms) as started from begins left join former using (job_id)
+        where replayed is null or told_ms > replayed group by all
     )
     select job_id, tenant, job_type, resources_completed, resources_failed,
         case when rank = 3 then 'partial' when rank = 4 then 'completed'
             when rank = 5 and last_error_code = 'SYSTEM_CANCELED' then 'canceled'
             when rank = 5 then 'failed' end as outcome,
-        local_day(coalesce(queued, first_ms)) as submit_day,
+        local_day(coalesce(accepted, first_ms)) as submit_day,
         case when rank >= 3 then timestamp_ms end as ended,
         local_day(case when rank >= 3 then timestamp_ms end) as end_day,
-        case when started is not null and queued is not null
-            then case when started > queued then started - queued else 0 end end as wait,
+        case when started is not null and accepted is not null
+                and replayed is null
+            then case when started > accepted then started - accepted else 0 end end as wait,
         case when started is not null and rank >= 3
             then case when timestamp_ms > started then timestamp_ms - started else 0 end end as run
-    from newest join times using (job_id) where age = 1 and mine(tenant);
+    from newest join times using (job_id) join accepts using (job_id)
+        left join former using (job_id) left join lives using (job_id)
+    where age = 1 and mine(tenant);
 
 create table attempt as
     select local_day(timestamp_ms) as day,
@@ -93,7 +112,7 @@ create table letter as
             || case when port = '' or port = case when secure then '443' else '80' end then '' else ':' || port end, '')
             as host,
         case when owner = '' then id else owner end as owner, coalesce(task.resource_id, '') as resource
-    from sites order by id, ms, code, tenant, job_type;
+    from sites order by id, ms, code, tenant, job_type, host, owner, resource;
 
 create table event as
     select fields['breaker'] as breaker, fields['event'] as kind, timestamp_ms as ms,

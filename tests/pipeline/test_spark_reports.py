@@ -18,7 +18,7 @@ from pyspark.testing import assertDataFrameEqual, assertSchemaEqual
 
 from pipeline.reports import build
 from pipeline.reports.days import Days
-from pipeline.reports.jobs import jobs
+from pipeline.reports.jobs import jobs, timed
 from pipeline.reports.report import Period
 from pipeline.reports.tables import REPORT_TABLES
 from pipeline.schema.columns import spark_schema, spark_struct
@@ -112,7 +112,17 @@ def test_the_last_entry_of_a_job_is_the_one_of_the_highest_revision(spark: Spark
         _status(job_id="canceled", state="JOB_STATE_FAILED", timestamp_ms=7, last_error_code="SYSTEM_CANCELED"),
         _status(job_id="running", state="JOB_STATE_IN_PROGRESS", timestamp_ms=8),
         _status(job_id="", state="JOB_STATE_COMPLETED", timestamp_ms=8),
+        _status(job_id="replayed", revision=1, state="JOB_STATE_QUEUED", timestamp_ms=10),
+        _status(job_id="replayed", revision=2, state="JOB_STATE_IN_PROGRESS", timestamp_ms=20),
+        _status(job_id="replayed", revision=3, state="JOB_STATE_FAILED", timestamp_ms=30),
+        _status(job_id="replayed", revision=4, state="JOB_STATE_IN_PROGRESS", timestamp_ms=9000),
+        _status(job_id="replayed", revision=5, state="JOB_STATE_COMPLETED", timestamp_ms=9050),
+        _status(job_id="task", revision=3, state="JOB_STATE_COMPLETED", timestamp_ms=700, log_offset=100 << 20),
+        _status(job_id="late", revision=1, state="JOB_STATE_QUEUED", timestamp_ms=100),
+        _status(job_id="late", revision=3, state="JOB_STATE_IN_PROGRESS", timestamp_ms=3100),
+        _status(job_id="late", revision=4, state="JOB_STATE_COMPLETED", timestamp_ms=3200),
     ]
+    told = [_line("task", 650, 50), _line("task", 700, 20), _line("late", 3090, 2980), _line("replayed", 29, 15)]
     schema = spark_schema(STATUS)
     status = spark.createDataFrame([tuple(row.get(name) for name in schema.names) for row in rows], schema)
     expected = spark.createDataFrame(
@@ -120,11 +130,19 @@ def test_the_last_entry_of_a_job_is_the_one_of_the_highest_revision(spark: Spark
             ("job", "acme", "default", 1000, 5000, "completed", 2, 0, 0, 4100),
             ("canceled", "acme", "default", 7, 7, "canceled", 0, 0, None, None),
             ("running", "acme", "default", 8, None, None, 0, 0, None, None),
+            ("replayed", "acme", "default", 10, 9050, "completed", 0, 0, None, 50),
+            ("task", "acme", "default", 100, 700, "completed", 0, 0, 500, 100),
+            ("late", "acme", "default", 100, 3200, "completed", 0, 0, 10, 3090),
         ],
-        "job_id string, tenant string, job_type string, queued_ms bigint, ended_ms bigint, outcome string,"
+        "job_id string, tenant string, job_type string, submitted_ms bigint, ended_ms bigint, outcome string,"
         "resources_completed bigint, resources_failed bigint, wait_ms bigint, run_ms bigint",
     )
-    assertDataFrameEqual(jobs(status), expected, ignoreNullable=True)
+    logs = spark.createDataFrame(told, "job_id string, ms bigint, outcome string, duration_ms bigint")
+    assertDataFrameEqual(timed(jobs(status), logs).select(*expected.columns), expected, ignoreNullable=True)
+
+
+def _line(job_id: str, ms: int, duration_ms: int) -> tuple[str, int, str, int]:
+    return job_id, ms, "done", duration_ms
 
 
 def _status(**values: Any) -> dict[str, Any]:

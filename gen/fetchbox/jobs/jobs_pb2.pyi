@@ -514,7 +514,8 @@ class JobLog(_message.Message):
     @_builtins.property
     def fields(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """The facts, for programs. Optional. Lines about the end of an attempt have `outcome` (`done`, `failed` for good or
-        `retry`), `attempt` and, of a failure, `code`; those of resources also `host`, `duration_ms` and, when stored, `size`.
+        `retry`), `attempt`, `duration_ms` where that is known and, of a failure, `code`; those of resources also `host` and,
+        when stored, `size`.
         Lines about a circuit breaker have no `job_id`, but `breaker`, `event` (`opened` or `closed`) and, when closed,
         `open_ms`: for how long it was not.
         """

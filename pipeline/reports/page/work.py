@@ -87,8 +87,13 @@ def _rate(row: dict[str, Any]) -> float | None:
 def durations(window: Window) -> list[Html]:
     """Queue wait, run time and attempts."""
     return [
-        quantiles(window, "wait", "Queue wait", "From QUEUED to IN_PROGRESS, of jobs that ended."),
-        quantiles(window, "run", "Run time", "From IN_PROGRESS to the end."),
+        quantiles(window, "wait", "Queue wait", "From acceptance to the first attempt, of jobs that ended."),
+        quantiles(
+            window,
+            "run",
+            "Run time",
+            "From the first attempt to the end, pauses between attempts too; of a replay alone.",
+        ),
         quantiles(window, "attempt", "Attempts", "Each download or handler's run, retries too."),
     ]
 
