@@ -29,8 +29,8 @@ def up(
 ) -> None:
     """Start Valkey, SeaweedFS and every role on this machine, on loopback, and keep them running.
 
-    Ctrl-C finishes what runs and ends everything; a second one is impatient. Other commands, run in the same
-    directory, find it by themselves.
+    Ctrl-C finishes what runs and ends everything; a second one is impatient. Other commands that are run in the same
+    directory find it by themselves where --data is not given; else name the addresses that it prints, or a --config.
 
     `fetchbox up`
 

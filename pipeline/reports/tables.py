@@ -51,9 +51,9 @@ JOBS_DAILY: Final = pa.schema(
 """Jobs. `submitted` is of the day on which a job was queued, everything else of the day on which it ended.
 
 `ended` is the sum of the four outcomes; `success_rate` is `completed` of those that were not canceled, null of none.
-`hours` is how long that day was, `jobs_per_hour` the ended jobs over it, `peak_per_minute` the most that ended in a
-minute. A job waits from its acceptance until its first attempt begins and runs from there to its end; of one that was
-replayed only the run of its last life counts.
+`hours` is how long that day was, also where it is not over, `jobs_per_hour` the ended jobs over it, `peak_per_minute`
+the most that ended in a minute. A job waits from its acceptance until its first attempt begins and runs from there to
+its end; of one that was replayed only the run of its last life counts.
 """
 
 HOSTS_DAILY: Final = pa.schema(

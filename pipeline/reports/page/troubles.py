@@ -96,7 +96,8 @@ def breakers(window: Window) -> list[Html]:
     drawn = [Series("open", "partial", window.a_day(open_ms))]
     chart = charts.columns(window.bins, drawn, words.DURATION, "Time that breakers were open") if any(open_ms) else None
     grid = by_bin(window, ["opened", "open"], [opened, open_ms], [words.count, words.duration])
-    over_time = figure("Breakers open", chart, grid, note=f"{window.mean}All breakers together.")
+    note = f"{window.mean}All breakers together, each once it has closed."
+    over_time = figure("Breakers open", chart, grid, note=note)
     rows = views.sums(table, ["breaker"], ["open_ms", "opened"])
     rows.sort(key=lambda row: (-row["open_ms"], -row["opened"], row["breaker"]))
     still = views.still_open(table)
