@@ -111,7 +111,7 @@ soak: setup ## Manifests for MINUTES (5), while memory, files and connections ar
 	python -m benchmarks.soak --minutes $(or $(MINUTES),5)
 
 .PHONY: bench
-bench: setup ## Runs the benchmarks beside their peers (BullMQ needs node, those in Python PyPI)
+bench: setup-spark ## Runs the benchmarks beside their peers (BullMQ needs node, those in Python PyPI)
 	python -m benchmarks.accept
 	python -m benchmarks.lane --peers
 	python -m benchmarks.worker
@@ -124,6 +124,7 @@ bench: setup ## Runs the benchmarks beside their peers (BullMQ needs node, those
 	python -m benchmarks.sse
 	python -m benchmarks.flows
 	python -m benchmarks.export
+	python -m benchmarks.report
 
 .PHONY: clean
 clean: ## Removes what was installed and what was run
