@@ -7,6 +7,7 @@
     v1/compact/{table}/day=2026-11-27/000001/{attempt}/{class}/00000.parquet    its files
     v1/ledger/{time}.json                                                 a snapshot of the ledger: its commit
     v1/ledger/{time}/{attempt}/00000.parquet                              its files
+    v1/retention/{time}.json                                              what a run of retention did
 
 `start` is the position after which a segment begins, `{ms}-{seq}` in fixed width: the next segment of its epoch begins
 where it ends. Days are those of the entries, in UTC. Nothing is ever overwritten: every key is made with a condition.
