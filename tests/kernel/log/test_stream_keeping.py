@@ -58,6 +58,29 @@ async def test_old_entries_go_and_young_ones_stay(clients: RedisClients, config:
     assert (await StreamRetention(clients, config).enforce())[topic] == 0
 
 
+@pytest.mark.parametrize("topic", [keys.STATUS, keys.LOGS, keys.DLQ])
+async def test_an_observer_that_is_gone_for_good_holds_up_nothing(
+    clients: RedisClients, config: Config, topic: str
+) -> None:
+    stream = keys.stream(topic, 0)
+    ids = await _age(clients, stream, [130, 120, 1])
+    await clients.commands.xgroup_create(stream, "observer", id="0")
+    await clients.commands.xreadgroup("observer", "gone", {stream: ">"}, count=1)
+    assert (await StreamRetention(clients, config).enforce())[topic] == 2
+    assert await _left(clients, stream) == ids[2:]
+
+
+async def test_a_group_of_others_holds_back_tasks_until_it_is_removed(clients: RedisClients, config: Config) -> None:
+    stream, retention = keys.stream(keys.TASKS, 0), StreamRetention(clients, config)
+    ids = await _age(clients, stream, [30, 20, 1])
+    await clients.commands.xgroup_create(stream, "observer", id="0")
+    await clients.commands.xreadgroup("workers", "w", {stream: ">"})
+    await clients.commands.xack(stream, "workers", *ids)
+    assert (await retention.enforce())[keys.TASKS] == 0
+    await clients.commands.xgroup_destroy(stream, "observer")
+    assert (await retention.enforce())[keys.TASKS] == 2
+
+
 @pytest.mark.req("R000-1.05", "R000-3.03")
 async def test_an_old_task_goes_only_once_it_is_settled(clients: RedisClients, config: Config) -> None:
     stream, retention = keys.stream(keys.TASKS, 0), StreamRetention(clients, config)
