@@ -15,13 +15,12 @@ from fetchbox.jobs.jobs_pb2 import JobStatus
 from kernel import keys
 from kernel.log.exported import Exported
 from kernel.log.offsets import parse_id
-from kernel.log.shapes import shapes
 from kernel.resources import Resources
 from pipeline.bootstrap import wired
 from pipeline.export.chain import Chain
 from pipeline.export.exporter import Exporter
 from pipeline.export.publishing import Publisher
-from pipeline.export.streams import StreamSource, stream_sources
+from pipeline.export.streams import StreamSource
 from pipeline.lake.epochs import Marker
 from pipeline.lake.store import LakeStore
 from pipeline.tables import BY_NAME, STATUS
@@ -93,11 +92,6 @@ class Rig:
         """Every segment, byte by byte."""
         stored = await self.lake.segments("status")
         return {one.key: await self.resources.objects.get(self.lake.bucket, one.key) for one in stored}
-
-    async def entries_added(self) -> int:
-        """How many entries all streams of the topics hold."""
-        sources = stream_sources(self.resources.redis, shapes(self.config))
-        return sum([int(await self.resources.redis.commands.xlen(source.stream)) for source in sources])
 
 
 async def drained(chain: Chain) -> Chain:
