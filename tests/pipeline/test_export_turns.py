@@ -44,6 +44,18 @@ async def test_an_entry_waits_for_others_until_it_is_old_and_no_longer(rig: Rig)
     assert metrics.REGISTRY.get_sample_value("fetchbox_export_lag_seconds", {"topic": "jobs.status"}) == 0
 
 
+async def test_the_lag_is_that_of_what_is_there_whatever_was_trimmed(rig: Rig) -> None:
+    """By ids: what Redis counts for a group is wrong after a trim."""
+    await _aged(rig, 10, seconds=50)
+    await _aged(rig, 10, seconds=20)
+    await rig.say("XTRIM", STREAM, "MAXLEN", 5)
+    exporter = rig.partition()
+    await exporter.turn()
+    lag = metrics.REGISTRY.get_sample_value("fetchbox_export_lag_seconds", {"topic": "jobs.status"})
+    assert lag is not None
+    assert 20 <= lag < 50
+
+
 async def test_entries_of_the_future_wait_no_longer_than_others(rig: Rig) -> None:
     rig.config.exporter.max_age.CopyFrom(Duration(nanos=1_000_000))
     exporter = rig.partition()

@@ -174,6 +174,11 @@ def test_a_report_knows_which_of_its_days_are_over_their_time() -> None:
     assert ingest_days(month, NOW) == (date(2026, 10, 24), date(2026, 11, 28))
 
 
+def test_what_was_told_late_is_in_the_report_too() -> None:
+    late = datetime(2027, 2, 1, tzinfo=UTC)
+    assert ingest_days(Period(date(2026, 11, 1), date(2026, 11, 10)), late) == (date(2026, 10, 24), date(2027, 2, 1))
+
+
 def test_a_period_that_begins_today_says_which_day_it_lacks() -> None:
     with pytest.raises(CommandError) as refused:
         period("2026-11-28", "", "UTC", datetime(2026, 11, 28, 12, tzinfo=UTC))

@@ -17,7 +17,7 @@ from cli.embedded.seaweed import SeaweedFS
 from cli.main import app
 from cli.problems import CommandError
 from fetchbox.config.v1.config_pb2 import Config
-from fetchbox.jobs.jobs_pb2 import DownloadTask
+from fetchbox.jobs.jobs_pb2 import DownloadTask, JobStatus
 from kernel.clock import SystemClock
 from kernel.objects import ObjectStore, ObjectStoreError
 from pipeline.lake.compaction import CompactFile, Compaction
@@ -27,7 +27,7 @@ from pipeline.lake.store import LakeStore
 from pipeline.retention.deed import Deed, Outcome
 from pipeline.retention.run import Retention
 from pipeline.retention.verdicts import Compacting, Plan, Verdict
-from pipeline.tables import TASKS
+from pipeline.tables import STATUS, TASKS
 from tests.kernel.objects.flaky_s3 import FlakyS3
 from tests.pipeline.lake_rig import Lake
 from tests.pipeline.retention_clock import StandingClock, at
@@ -230,7 +230,9 @@ def test_the_command(config: Config, lake: Lake, monkeypatch: pytest.MonkeyPatch
     """A dry run changes nothing and tells what a run does."""
     _environment(config, monkeypatch)
     lake.write(TASKS, [(at(OLD), DownloadTask(job_id="j"))])
-    lake.write(TASKS, [(round(time.time() * 1000), DownloadTask(job_id="k"))])
+    now = round(time.time() * 1000)
+    lake.write(TASKS, [(now, DownloadTask(job_id="k"))])
+    lake.write(STATUS, [(now, JobStatus(job_id="k", timestamp_ms=at(OLD)))])  # told late: it is as old as its entry
     before = lake.keys()
     dry = CliRunner().invoke(app, ["lake", "retain", "--dry-run", "--json"])
     assert dry.exit_code == 0, dry.output
