@@ -1,4 +1,4 @@
-"""Spark, started once for all tests that need it, and a lake that tests write as exporters do.
+"""Spark, started once for all tests that need it, a lake that tests write as exporters do, and exporters.
 
 Tests that use it are in files named `test_spark_*.py`: under pytest-xdist one process runs them all
 (tests/conftest.py), so there is one session.
@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from fetchbox.config.v1.config_pb2 import Config
+from kernel.resources import Resources
 from pipeline.lake.layout import Layout
 from pipeline.spark.session import session
+from tests.pipeline.export_rig import Rig
 from tests.pipeline.lake_rig import Lake
 
 if TYPE_CHECKING:
@@ -30,6 +32,12 @@ def spark() -> Iterator["SparkSession"]:
 def lake(config: Config, s3_client: Any) -> Lake:
     """The empty lake of `config`."""
     return Lake(s3_client, config.object_store.bucket, Layout(config.lake.prefix))
+
+
+@pytest.fixture
+def rig(config: Config, resources: Resources) -> Rig:
+    """Exporters of `config`."""
+    return Rig(config, resources)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -4,16 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from fetchbox.config.v1.config_pb2 import Config
 from kernel.log.offsets import parse_id
-from kernel.resources import Resources
 from pipeline.lake.layout import day_of
 from tests.pipeline.export_rig import DAY, NOON, STREAM, Rig, drained
-
-
-@pytest.fixture
-def rig(config: Config, resources: Resources) -> Rig:
-    return Rig(config, resources)
 
 
 async def test_every_entry_is_in_the_lake_once_in_segments_that_follow_each_other(rig: Rig) -> None:

@@ -6,15 +6,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fetchbox.config.v1.config_pb2 import Config
-from kernel.resources import Resources
 from kernel.telemetry import metrics
 from tests.pipeline.export_rig import STREAM, Rig, drained, twice
-
-
-@pytest.fixture
-def rig(config: Config, resources: Resources) -> Rig:
-    return Rig(config, resources)
 
 
 def _told(reason: str) -> tuple[float, float]:

@@ -27,11 +27,6 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
-def rig(config: Config, resources: Resources) -> Rig:
-    return Rig(config, resources)
-
-
-@pytest.fixture
 async def flaky(s3: SeaweedFS) -> AsyncIterator[FlakyS3]:
     async with FlakyS3(s3.endpoint) as proxy:
         yield proxy

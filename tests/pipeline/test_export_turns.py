@@ -8,19 +8,12 @@ from contextlib import suppress
 import pytest
 from google.protobuf.duration_pb2 import Duration
 
-from fetchbox.config.v1.config_pb2 import Config
 from kernel import keys
 from kernel.errors import FetchboxError
 from kernel.log.exported import Exported
-from kernel.resources import Resources
 from kernel.telemetry import metrics
 from pipeline.bootstrap import build, wired
 from tests.pipeline.export_rig import STREAM, Rig
-
-
-@pytest.fixture
-def rig(config: Config, resources: Resources) -> Rig:
-    return Rig(config, resources)
 
 
 async def _aged(rig: Rig, count: int, seconds: int) -> list[str]:
