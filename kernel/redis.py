@@ -71,6 +71,9 @@ def _is_read(name: str | bytes) -> bool:
 
 Arg = str | bytes | int | float
 
+Refused: Final = ResponseError
+"""What a command raises that Redis refuses."""
+
 
 def is_transient(message: str) -> bool:
     """Whether an error reply speaks of the server's state (failover, loading, memory) and not of the command."""

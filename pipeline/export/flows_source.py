@@ -12,14 +12,12 @@ from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
-from redis.exceptions import ResponseError
-
 from fetchbox.config.v1.config_pb2 import Config
 from kernel import keys
 from kernel.config import millis
 from kernel.errors import unavailable
 from kernel.log.offsets import parse_id
-from kernel.redis import RedisClients, is_other_kind
+from kernel.redis import RedisClients, Refused, is_other_kind
 from kernel.telemetry.logs import get_logger
 from pipeline.export.source import Look, Page
 from pipeline.lake.layout import day_of
@@ -139,7 +137,7 @@ class FlowsSource:
             batch.execute_command("ZCOUNT", ended, ms, ms)
             try:
                 (second, micro), server, found, newest, there = await batch.execute()
-            except ResponseError as error:
+            except Refused as error:
                 raise unavailable(f"{ended} cannot be read: {error}") from error
         ends, now = _parsed(found), int(second) * 1000 + int(micro) // 1000
         if len(ends) == _RUNS:
