@@ -71,7 +71,7 @@ def _is_read(name: str | bytes) -> bool:
 
 Arg = str | bytes | int | float
 
-Refused: Final = ResponseError
+Refused = ResponseError
 """What a command raises that Redis refuses."""
 
 
