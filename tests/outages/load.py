@@ -163,6 +163,8 @@ class Load:
         body = await objects.get(objects.bucket, f"manifests/computed/{job.job_id}/results.jsonl")
         lines = [json.loads(line) for line in (body or b"").splitlines()]
         assert sorted(line["resource_id"] for line in lines) == [f"r{i}" for i in range(RESOURCES)], job
+        # Lines of a worker that lost Redis may have come after the follower had waited for long enough.
+        await self._reads_on(job, follow=False)
         assert len(job.seen) >= RESOURCES, job
 
     async def _stored_once(self, clients: RedisClients, names: list[str]) -> None:
@@ -234,14 +236,17 @@ class Load:
     async def _follows(self, job: Accepted) -> None:
         """Follows the log of a manifest until the service says that this was all."""
         while not job.over:
-            request = StreamJobLogsRequest(job_id=job.job_id, follow=True)
-            if job.seen:
-                request.since_offset = int(job.seen[-1])
             with contextlib.suppress(grpc.aio.AioRpcError):
-                async for line in self._operator.StreamJobLogs(request):
-                    job.seen.append(str(line.offset))
+                await self._reads_on(job, follow=True)
                 job.over = True
             await asyncio.sleep(_PAUSE)
+
+    async def _reads_on(self, job: Accepted, *, follow: bool) -> None:
+        request = StreamJobLogsRequest(job_id=job.job_id, follow=follow)
+        if job.seen:
+            request.since_offset = int(job.seen[-1])
+        async for line in self._operator.StreamJobLogs(request):
+            job.seen.append(str(line.offset))
 
     async def _writes_files(self) -> None:
         """Files as anybody writes them: under another name first. What is written is accepted."""
