@@ -61,7 +61,7 @@ class Cluster:
         if gateway:
             self.roles["gateway"] = self._role("gateway", path, self._ports[2])
         for name, role in (quiet or {}).items():
-            self.roles[name] = quiet(name, role, path, data)
+            self.roles[name] = quiet_role(name, role, path, data)
 
     @property
     def victims(self) -> dict[str, Victim]:
@@ -130,7 +130,7 @@ log_level = "warn"
 """
 
 
-def quiet(name: str, role: str, config: Path, logs: Path) -> Child:
+def quiet_role(name: str, role: str, config: Path, logs: Path) -> Child:
     """A role that answers no calls: only its metrics show it."""
     [port] = free_ports(1)
     return _serve(name, role, config, port, {"OBSERVABILITY_METRICS_PORT": str(port)}, logs)

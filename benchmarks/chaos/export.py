@@ -18,7 +18,7 @@ from random import Random
 from typing import Final
 
 from benchmarks.chaos import command, export_verify
-from benchmarks.chaos.cluster import Victim, quiet
+from benchmarks.chaos.cluster import Victim, quiet_role
 from benchmarks.chaos.export_blows import Blows
 from benchmarks.chaos.export_producers import Producers
 from benchmarks.chaos.killer import Killer
@@ -83,7 +83,7 @@ async def _work(arguments: argparse.Namespace, data: Path, redis: UnrulyRedis, s
         blows = Blows(redis, resources.redis, streams, arguments.seed)
         producers = Producers(config, resources, lambda: blows.server, records=arguments.records, seed=arguments.seed)
         exporters: dict[str, Victim] = {
-            name: quiet(name, "exporter", path, data) for name in (f"exporter-{i}" for i in range(_EXPORTERS))
+            name: quiet_role(name, "exporter", path, data) for name in (f"exporter-{i}" for i in range(_EXPORTERS))
         }
         killer = Killer(exporters, arguments.seed, arguments.pause, producers.produced)
         stack.push_async_callback(off, killer.close)
