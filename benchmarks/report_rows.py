@@ -37,7 +37,7 @@ _STATUS: Final = """
 select job_id, job_type, tenant, case rank when 1 then 'JOB_STATE_QUEUED' when 2 then 'JOB_STATE_IN_PROGRESS'
         else case when luck < 90 then 'JOB_STATE_COMPLETED' when luck < 96 then 'JOB_STATE_PARTIAL'
             else 'JOB_STATE_FAILED' end end as state,
-    7::bigint as resources_total,
+    7::bigint as resources_total, 0::bigint as log_offset,
     case when rank = 3 then 7 - (luck >= 90)::int else 0 end::bigint as resources_completed,
     case when rank = 3 then (luck >= 90)::int else 0 end::bigint as resources_failed,
     case when luck = 99 then 'SYSTEM_CANCELED' else '' end as last_error_code,

@@ -75,7 +75,11 @@ def jobs(lake: Path) -> pl.LazyFrame:
         pl.col("timestamp_ms").min().alias("first"),
         pl.col("timestamp_ms").sort_by(last).last().alias("ended"),
     ]
-    known = status.group_by("job_id").agg(*newest, *counts, *times)
+    spent = field("duration_ms").cast(pl.Int64)
+    lines = pl.scan_parquet(lake / "logs" / "*.parquet").filter(field("outcome").is_not_null())
+    begun = lines.group_by("job_id").agg(begun=(pl.col("timestamp_ms") - spent).min().clip(0))
+    known = status.group_by("job_id").agg(*newest, *counts, *times).join(begun, on="job_id", how="left")
+    known = known.with_columns(started=pl.min_horizontal("started", "begun"))
     ended = pl.when(pl.col("rank") >= 3).then("ended")
     return known.with_columns(
         ended=ended,
