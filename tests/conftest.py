@@ -23,6 +23,7 @@ from kernel.telemetry import metrics
 
 if TYPE_CHECKING:
     from kernel.resources import Resources
+    from tests.kernel.objects.flaky_s3 import FlakyS3
 
 _MEMORY = Path("/dev/shm")
 
@@ -118,6 +119,15 @@ def bucket(s3_client: Any) -> str:
     for upload in s3_client.list_multipart_uploads(Bucket="fetchbox").get("Uploads", ()):
         s3_client.abort_multipart_upload(Bucket="fetchbox", Key=upload["Key"], UploadId=upload["UploadId"])
     return "fetchbox"
+
+
+@pytest.fixture
+async def flaky(s3: SeaweedFS) -> AsyncIterator["FlakyS3"]:
+    """A proxy before the store that answers badly where a test asks for it."""
+    from tests.kernel.objects.flaky_s3 import FlakyS3  # noqa: PLC0415  # most tests need none
+
+    async with FlakyS3(s3.endpoint) as proxy:
+        yield proxy
 
 
 @pytest.fixture

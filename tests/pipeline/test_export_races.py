@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 from google.protobuf import text_format
 
-from cli.embedded.seaweed import SeaweedFS
 from fetchbox.config.v1.config_pb2 import Config
 from kernel.errors import FetchboxError
 from kernel.resources import Resources
@@ -24,12 +23,6 @@ from tests.outages.rig import until
 from tests.pipeline.export_rig import STREAM, Rig, drained
 
 ROOT = Path(__file__).parents[2]
-
-
-@pytest.fixture
-async def flaky(s3: SeaweedFS) -> AsyncIterator[FlakyS3]:
-    async with FlakyS3(s3.endpoint) as proxy:
-        yield proxy
 
 
 @pytest.fixture

@@ -14,7 +14,6 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from cli.embedded.ports import free_ports
-from cli.embedded.seaweed import SeaweedFS
 from fetchbox.config.v1.config_pb2 import Config
 from kernel.objects import LARGEST, part_size
 from tests.kernel.objects.flaky_s3 import FlakyS3
@@ -23,12 +22,6 @@ from tests.worker.file_rig import Files, files_of, open_descriptors
 
 _PART = 5 * 1024 * 1024
 _BIG = 3 * _PART + 12_345
-
-
-@pytest.fixture
-async def flaky(s3: SeaweedFS) -> AsyncIterator[FlakyS3]:
-    async with FlakyS3(s3.endpoint) as proxy:
-        yield proxy
 
 
 @pytest.fixture

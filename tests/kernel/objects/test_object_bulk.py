@@ -1,37 +1,12 @@
 """Many objects removed at once, by a real SeaweedFS and by one that does not remove all of them."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 
 import pytest
 
-from cli.embedded.seaweed import SeaweedFS
-from fetchbox.config.v1.config_pb2 import Config
 from kernel.objects import ObjectStore, ObjectStoreError
 from tests.kernel.objects.flaky_s3 import FlakyS3
-
-
-@pytest.fixture
-async def store(config: Config) -> AsyncIterator[ObjectStore]:
-    store = ObjectStore(config.object_store)
-    yield store
-    await store.close()
-
-
-@pytest.fixture
-async def flaky(s3: SeaweedFS) -> AsyncIterator[FlakyS3]:
-    async with FlakyS3(s3.endpoint) as proxy:
-        yield proxy
-
-
-@pytest.fixture
-async def behind(flaky: FlakyS3, config: Config) -> AsyncIterator[ObjectStore]:
-    """A store whose requests pass the proxy."""
-    config.object_store.endpoint = flaky.endpoint
-    config.object_store.put_attempts = 2
-    store = ObjectStore(config.object_store)
-    yield store
-    await store.close()
 
 
 def _refusing(*keys: str) -> str:

@@ -1,7 +1,6 @@
 """Objects against a real SeaweedFS: what goes in comes out, faults are tried again, and errors have codes."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -9,36 +8,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cli.embedded.ports import free_ports
-from cli.embedded.seaweed import SeaweedFS
 from fetchbox.config.v1.config_pb2 import Config
 from fetchbox.errors.v1 import errors_pb2
 from kernel.errors import mapping
 from kernel.objects import ObjectStore, ObjectStoreError, metadata
 from tests.kernel.objects.flaky_s3 import FlakyS3
-
-
-@pytest.fixture
-async def store(config: Config) -> AsyncIterator[ObjectStore]:
-    store = ObjectStore(config.object_store)
-    yield store
-    await store.close()
-
-
-@pytest.fixture
-async def flaky(s3: SeaweedFS) -> AsyncIterator[FlakyS3]:
-    async with FlakyS3(s3.endpoint) as proxy:
-        yield proxy
-
-
-@pytest.fixture
-async def behind(flaky: FlakyS3, config: Config) -> AsyncIterator[ObjectStore]:
-    """A store whose requests pass the proxy."""
-    config.object_store.endpoint = flaky.endpoint
-    config.object_store.put_attempts = 3
-    store = ObjectStore(config.object_store)
-    yield store
-    await store.close()
-
 
 _TEXT = st.text(st.characters(exclude_characters="/\\", exclude_categories=("Cc", "Cs")), min_size=1, max_size=60)
 

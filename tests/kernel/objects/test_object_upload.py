@@ -24,12 +24,6 @@ class _StopError(Exception):
 
 
 @pytest.fixture
-async def flaky(s3: SeaweedFS) -> AsyncIterator[FlakyS3]:
-    async with FlakyS3(s3.endpoint) as proxy:
-        yield proxy
-
-
-@pytest.fixture
 async def store(flaky: FlakyS3, config: Config) -> AsyncIterator[ObjectStore]:
     config.object_store.endpoint = flaky.endpoint
     config.object_store.put_attempts = 2
