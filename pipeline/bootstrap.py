@@ -60,11 +60,13 @@ async def finish(config: Config, resources: Resources, progress: Progress) -> in
     configure_labels(config)
     await provision(resources.redis, config)
     await _LakeBucket(config, resources).ensure()
-    if snapshots := _snapshots(config, resources):
-        await snapshots.turn()
     exporter = wired(config, resources)[1]
     collect_seldom()
-    return await exporter.finish(progress)
+    count = await exporter.finish(progress)
+    # Entries are in the lake by now, whatever becomes of the snapshot.
+    if snapshots := _snapshots(config, resources):
+        await snapshots.turn()
+    return count
 
 
 def wired(config: Config, resources: Resources) -> tuple[Publisher, Exporter]:
