@@ -515,9 +515,8 @@ class JobLog(_message.Message):
     def fields(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """The facts, for programs. Optional. Lines about the end of an attempt have `outcome` (`done`, `failed` for good or
         `retry`), `attempt`, `duration_ms` where that is known and, of a failure, `code`; those of resources also `host` and,
-        when stored, `size`.
-        Lines about a circuit breaker have no `job_id`, but `breaker`, `event` (`opened` or `closed`) and, when closed,
-        `open_ms`: for how long it was not.
+        when stored, `size`. Lines about a circuit breaker have no `job_id`, but `breaker`, `event` (`opened` or `closed`)
+        and, when closed, `open_ms`: for how long it was not.
         """
 
     def __init__(
