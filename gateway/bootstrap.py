@@ -10,6 +10,7 @@ from google.protobuf import descriptor_pool
 from google.protobuf.descriptor import FieldDescriptor, ServiceDescriptor
 
 from fetchbox.config.v1 import config_pb2
+from gateway import pages
 from gateway.codec import Codec
 from gateway.endpoint import endpoints
 from gateway.errors import ErrorPrinter
@@ -30,7 +31,9 @@ async def build(config: config_pb2.Config, resources: object = None) -> Service:
         services.update(dict.fromkeys(_services(name), upstream))
     codec = Codec(descriptor_pool.Default())
     limits = Limits(config.gateway.max_request_bytes, seconds(config.gateway.sse_heartbeat))
-    handler = Handler(endpoints(services, codec), ErrorPrinter(codec), limits, config.gateway.allowed_origins)
+    handler = Handler(
+        endpoints(services, codec), ErrorPrinter(codec), limits, config.gateway.allowed_origins, pages.load()
+    )
     return Service("gateway", [HttpServer(config.gateway.listen, handler, set(services.values()), tls)])
 
 
@@ -41,6 +44,11 @@ def upstream_names() -> list[str]:
         for field in config_pb2.Gateway.DESCRIPTOR.fields
         if field.type == FieldDescriptor.TYPE_STRING and not field.is_repeated and field.name != "listen"
     ]
+
+
+def services() -> list[ServiceDescriptor]:
+    """All services, in the order of their addresses in the configuration."""
+    return [service for name in upstream_names() for service in _services(name)]
 
 
 def _services(name: str) -> list[ServiceDescriptor]:

@@ -7,7 +7,7 @@ logged and measured under the template of its route, for the path itself may hol
 import asyncio
 import re
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from urllib.parse import urlsplit
@@ -24,6 +24,7 @@ from gateway.errors import DeadlineError, ErrorPrinter, Failure, RefusedError
 from gateway.limits import Limits
 from gateway.mismatch import MismatchError
 from gateway.outlet import HttpOutlet, Outlet
+from gateway.pages import Page
 from gateway.routes import Match, Router
 from gateway.streams import Stream
 from gateway.websocket import SocketOutlet
@@ -69,13 +70,19 @@ class Handler:
     """Serves the requests for a set of endpoints."""
 
     def __init__(
-        self, endpoints: Iterable[Endpoint], printer: ErrorPrinter, limits: Limits, origins: Iterable[str] = ()
+        self,
+        endpoints: Iterable[Endpoint],
+        printer: ErrorPrinter,
+        limits: Limits,
+        origins: Iterable[str] = (),
+        pages: Mapping[str, Page] | None = None,
     ) -> None:
-        """`origins` are those whose pages may open WebSockets, besides the gateway's own."""
+        """`origins` are those whose pages may open WebSockets, besides the gateway's own; `pages` stand by path."""
         self._endpoints = {id(endpoint.route): endpoint for endpoint in endpoints}
         self._router = Router(endpoint.route for endpoint in self._endpoints.values())
         self._printer = printer
         self.limits = limits
+        self._pages = pages or {}
         self._origins = frozenset(origin.lower() for origin in origins)
         self._streams: set[Stream] = set()
         self.draining = False
@@ -148,6 +155,10 @@ class Handler:
         method = exchange.request.method
         if method == "OPTIONS" and exchange.path == "*":
             return web.Response(status=204, headers=exchange.headers)
+        page = self._pages.get(exchange.path)
+        if page is not None and method in ("GET", "HEAD"):
+            exchange.label = exchange.path
+            return web.Response(body=page.body, headers={**exchange.headers, **page.headers})
         allowed = self._router.allowed(exchange.path)
         if not allowed:
             return self.failed(exchange, errors.not_found(exchange.path))

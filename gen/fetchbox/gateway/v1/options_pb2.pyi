@@ -32,6 +32,7 @@ class Rest(_message.Message):
     REQUEST_HEADERS_FIELD_NUMBER: _builtins.int
     LAST_EVENT_ID_FIELD_FIELD_NUMBER: _builtins.int
     WEBSOCKET_FIELD_NUMBER: _builtins.int
+    BODY_MESSAGE_FIELD_NUMBER: _builtins.int
     success_status: _builtins.int
     """The status of a success; 0 means 200."""
     last_event_id_field: _builtins.str
@@ -39,6 +40,10 @@ class Rest(_message.Message):
     websocket: _builtins.bool
     """Whether the stream of a server-streaming RPC can be read by WebSocket too, at the same address: one text message
     for each message of the stream, its JSON.
+    """
+    body_message: _builtins.str
+    """The message whose JSON a raw body (`google.api.HttpBody`) holds, by its full name, for descriptions of the API;
+    empty: the body may be anything.
     """
     @_builtins.property
     def request_headers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -53,10 +58,11 @@ class Rest(_message.Message):
         request_headers: _abc.Iterable[_builtins.str] | None = ...,
         last_event_id_field: _builtins.str = ...,
         websocket: _builtins.bool = ...,
+        body_message: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["last_event_id_field", b"last_event_id_field", "request_headers", b"request_headers", "success_status", b"success_status", "websocket", b"websocket"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["body_message", b"body_message", "last_event_id_field", b"last_event_id_field", "request_headers", b"request_headers", "success_status", b"success_status", "websocket", b"websocket"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -29,7 +29,7 @@ from google.api import annotations_pb2 as google_dot_api_dot_annotations__pb2
 from google.api import httpbody_pb2 as google_dot_api_dot_httpbody__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\'fetchbox/ingest/v1/ingest_service.proto\x12\x12\x66\x65tchbox.ingest.v1\x1a\x1b\x62uf/validate/validate.proto\x1a!fetchbox/gateway/v1/options.proto\x1a!fetchbox/ingest/v1/manifest.proto\x1a\x1cgoogle/api/annotations.proto\x1a\x19google/api/httpbody.proto\"\xc8\x02\n\x10SubmitJobRequest\x12<\n\x08job_type\x18\x01 \x01(\tB \xbaH\x1dr\x18\x32\x16^[A-Za-z0-9_-]{1,128}$\xd8\x01\x01R\x08job_type\x12\x38\n\x06tenant\x18\x02 \x01(\tB \xbaH\x1dr\x18\x32\x16^[A-Za-z0-9_-]{1,128}$\xd8\x01\x01R\x06tenant\x12\x42\n\x0fidempotency_key\x18\x03 \x01(\tB\x18\xbaH\x15r\x10\x32\x0e^[!-~]{1,256}$\xd8\x01\x01R\x0fidempotency_key\x12:\n\x08manifest\x18\x04 \x01(\x0b\x32\x1c.fetchbox.ingest.v1.ManifestH\x00R\x08manifest\x12\x32\n\x08\x64ocument\x18\x05 \x01(\x0b\x32\x14.google.api.HttpBodyH\x00R\x08\x64ocumentB\x08\n\x06source\"w\n\x11SubmitJobResponse\x12\x16\n\x06job_id\x18\x01 \x01(\tR\x06job_id\x12\"\n\x0cmanifest_key\x18\x02 \x01(\tR\x0cmanifest_key\x12&\n\x0eresource_count\x18\x03 \x01(\rR\x0eresource_count2\xe0\x01\n\rIngestService\x12\xce\x01\n\tSubmitJob\x12$.fetchbox.ingest.v1.SubmitJobRequest\x1a%.fetchbox.ingest.v1.SubmitJobResponse\"t\xc2\xbc\x18Y\x08\xca\x01\x12\x10\x63ontent-encoding\x12\x13x-fetchbox-job-type\x12\x11x-fetchbox-tenant\x12\x1ax-fetchbox-idempotency-key\x82\xd3\xe4\x93\x02\x11\"\x05/jobs:\x08\x64ocumentb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\'fetchbox/ingest/v1/ingest_service.proto\x12\x12\x66\x65tchbox.ingest.v1\x1a\x1b\x62uf/validate/validate.proto\x1a!fetchbox/gateway/v1/options.proto\x1a!fetchbox/ingest/v1/manifest.proto\x1a\x1cgoogle/api/annotations.proto\x1a\x19google/api/httpbody.proto\"\xc8\x02\n\x10SubmitJobRequest\x12<\n\x08job_type\x18\x01 \x01(\tB \xbaH\x1dr\x18\x32\x16^[A-Za-z0-9_-]{1,128}$\xd8\x01\x01R\x08job_type\x12\x38\n\x06tenant\x18\x02 \x01(\tB \xbaH\x1dr\x18\x32\x16^[A-Za-z0-9_-]{1,128}$\xd8\x01\x01R\x06tenant\x12\x42\n\x0fidempotency_key\x18\x03 \x01(\tB\x18\xbaH\x15r\x10\x32\x0e^[!-~]{1,256}$\xd8\x01\x01R\x0fidempotency_key\x12:\n\x08manifest\x18\x04 \x01(\x0b\x32\x1c.fetchbox.ingest.v1.ManifestH\x00R\x08manifest\x12\x32\n\x08\x64ocument\x18\x05 \x01(\x0b\x32\x14.google.api.HttpBodyH\x00R\x08\x64ocumentB\x08\n\x06source\"w\n\x11SubmitJobResponse\x12\x16\n\x06job_id\x18\x01 \x01(\tR\x06job_id\x12\"\n\x0cmanifest_key\x18\x02 \x01(\tR\x0cmanifest_key\x12&\n\x0eresource_count\x18\x03 \x01(\rR\x0eresource_count2\xff\x01\n\rIngestService\x12\xed\x01\n\tSubmitJob\x12$.fetchbox.ingest.v1.SubmitJobRequest\x1a%.fetchbox.ingest.v1.SubmitJobResponse\"\x92\x01\xc2\xbc\x18w\x08\xca\x01\x12\x10\x63ontent-encoding\x12\x13x-fetchbox-job-type\x12\x11x-fetchbox-tenant\x12\x1ax-fetchbox-idempotency-key\x82\x01\x1b\x66\x65tchbox.ingest.v1.Manifest\x82\xd3\xe4\x93\x02\x11\"\x05/jobs:\x08\x64ocumentb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -43,11 +43,11 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SUBMITJOBREQUEST'].fields_by_name['idempotency_key']._loaded_options = None
   _globals['_SUBMITJOBREQUEST'].fields_by_name['idempotency_key']._serialized_options = b'\272H\025r\0202\016^[!-~]{1,256}$\330\001\001'
   _globals['_INGESTSERVICE'].methods_by_name['SubmitJob']._loaded_options = None
-  _globals['_INGESTSERVICE'].methods_by_name['SubmitJob']._serialized_options = b'\302\274\030Y\010\312\001\022\020content-encoding\022\023x-fetchbox-job-type\022\021x-fetchbox-tenant\022\032x-fetchbox-idempotency-key\202\323\344\223\002\021\"\005/jobs:\010document'
+  _globals['_INGESTSERVICE'].methods_by_name['SubmitJob']._serialized_options = b'\302\274\030w\010\312\001\022\020content-encoding\022\023x-fetchbox-job-type\022\021x-fetchbox-tenant\022\032x-fetchbox-idempotency-key\202\001\033fetchbox.ingest.v1.Manifest\202\323\344\223\002\021\"\005/jobs:\010document'
   _globals['_SUBMITJOBREQUEST']._serialized_start=220
   _globals['_SUBMITJOBREQUEST']._serialized_end=548
   _globals['_SUBMITJOBRESPONSE']._serialized_start=550
   _globals['_SUBMITJOBRESPONSE']._serialized_end=669
   _globals['_INGESTSERVICE']._serialized_start=672
-  _globals['_INGESTSERVICE']._serialized_end=896
+  _globals['_INGESTSERVICE']._serialized_end=927
 # @@protoc_insertion_point(module_scope)
