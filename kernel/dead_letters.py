@@ -78,14 +78,18 @@ class DeadLetters:
         args = (once, self._keep_ms, int(recorded), traceparent, payload)
         return bool(await self._clients.call(PUBLISH_ONCE, (lane, keys.replays(lane)), args))
 
-    async def requeue(self, once: str, fields: Sequence[str | bytes], *, since_ms: int = 0, counted: str = "") -> bool:
+    async def requeue(
+        self, once: str, fields: Sequence[str | bytes], *, since_ms: int = 0, counted: str = "", job_id: str = ""
+    ) -> bool:
         """Adds an entry (field, value, ...) to the queue, unless one was added under the same `once`; False then.
 
         A name from before `since_ms` belongs to an earlier life of the record and does not count. `counted` is the
-        task of an entry that its acknowledgement takes out of `keys.open_tasks`; empty for none.
+        task of an entry that its acknowledgement takes out of `keys.open_tasks`, and then `job_id` its
+        job, whose note leaves the outbox; both are empty for none.
         """
-        names = (keys.QUEUE, keys.replays(keys.QUEUE), keys.open_tasks())
-        return bool(await self._clients.call(QUEUE_ONCE, names, (once, self._keep_ms, since_ms, counted, *fields)))
+        names = (keys.QUEUE, keys.replays(keys.QUEUE), keys.open_tasks(), keys.outbox(keys.QUEUE), keys.noted_tasks())
+        args = (once, self._keep_ms, since_ms, counted, job_id, *fields)
+        return bool(await self._clients.call(QUEUE_ONCE, (*names, keys.job(job_id)), args))
 
     async def was_requeued(self, once: str) -> bool:
         """Whether an entry was added to the queue under this name, as far back as dead letters are kept."""

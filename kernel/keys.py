@@ -145,6 +145,11 @@ def open_tasks() -> str:
     return f"{{{QUEUE}}}:open"
 
 
+def noted_tasks() -> str:
+    """Hash: task of seed 004 -> how many jobs of it are in the outbox of the queue, admitted and not yet made."""
+    return f"{{{QUEUE}}}:noted"
+
+
 def expiring_index() -> str:
     """Sorted set: jobs whose record expires by itself -> when to look whether it has, in ms."""
     return "fetchbox:jobs:expiring"

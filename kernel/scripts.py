@@ -48,10 +48,22 @@ PUBLISH = Script("publish", ("lane", "outbox"), ("job_id", "last", "traceparent"
 PUBLISH_ONCE = Script("publish_once", ("lane", "replays"), ("once", "keep_ms", "recorded", "traceparent", "payload"))
 
 # The creation of a task job.
-TASK_ADMIT = Script("task_admit", ("stream", "outbox", "open"), ("max_backlog",), ("task", "job_id", "task_max"))
-TASK_ACCEPT = Script("task_accept", ("job", "events"), ("step", "admitted_ms"), ("field", "value"))
-TASK_PUBLISH = Script(
-    "task_publish", ("stream", "outbox", "open"), (), ("task", "job_id", "payload", "traceparent", "flow")
+TASK_ADMIT = Script(
+    "task_admit", ("stream", "outbox", "open", "noted"), ("max_backlog",), ("task", "job_id", "task_max")
+)
+TASK_ACCEPT = Script(
+    "task_accept",
+    ("job", "events", "queue", "outbox", "open", "noted", "jobs", "expiring", "submit"),
+    (
+        *("task", "job_id", "payload", "traceparent", "flow", "step"),
+        *("admitted_ms", "ttl_s", "fresh_ms", "answer"),
+    ),
+    ("field", "value"),
+)
+TASK_RECALL = Script(
+    "task_recall",
+    ("job", "queue", "outbox", "open", "noted", "redo", "delayed", "lease", "replays"),
+    ("task", "job_id", "group", "longest_ms", "swept"),
 )
 STEP_ADMIT = Script("task_admit", TASK_ADMIT.keys, TASK_ADMIT.args, TASK_ADMIT.each, is_permitted=True)
 """Jobs of runs that were accepted."""
@@ -76,7 +88,10 @@ COLLECT = Script("collect", _LANE, ("group", "worker", "max", "suspect", "empty"
 LENT = Script("lent", _LANE, ("group", "holder", "from", "to", "max"), ("consumer",))
 TASK_ACKNOWLEDGE = Script("task_acknowledge", ("lane", "redo", "delayed", "open"), ("group",), ("entry", "counted"))
 QUEUE_ONCE = Script(
-    "queue_once", ("queue", "replays", "open"), ("once", "keep_ms", "since_ms", "counted"), ("field", "value")
+    "queue_once",
+    ("queue", "replays", "open", "outbox", "noted", "job"),
+    ("once", "keep_ms", "since_ms", "counted", "job_id"),
+    ("field", "value"),
 )
 APPEND = Script("append", ("stream",), (), ("payload",))
 FINALS = Script("finals", ("finals",), ("max", "again_ms"))
@@ -98,11 +113,16 @@ SETTLE = Script(
     ("index", "resource_id", "token", "outcome", "error", "detail"),
 )
 TASK_START = Script(
-    "task_start", ("job", "events", *_FLOWS), ("worker", "step", "delivery", "token", "attempt", "again")
+    "task_start", ("job", "events", *_FLOWS), ("worker", "step", "delivery", "token", "attempt", "again", "entry")
 )
 TASK_EVENTS = Script("task_events", ("job", "events"), ("token", "step", "first"), ("type", "data"))
 TASK_SETTLE = Script("task_settle", ("job", "events", *_FLOWS), ("token", "step", "outcome", "value", "data", "ttl_s"))
-TASK_REPLAY = Script("task_replay", ("job", "events"), ("expected_replay", "max_replays", "step"), ("field", "value"))
+TASK_REPLAY = Script(
+    "task_replay",
+    ("job", "events", "outbox", "noted"),
+    ("task", "job_id", "expected_replay", "max_replays", "step"),
+    ("field", "value"),
+)
 EXPIRE = Script("expire", ("job", "events"), ("ttl_s",))
 FINAL_BEGIN = Script("final_begin", ("job",), ("worker", "lease_ms"))
 FINAL_END = Script("final_end", (*_JOB, "results", *_FLOWS), ("worker", "generation", "step", "results_key", "error"))

@@ -1,9 +1,10 @@
 """Replays of task jobs: a dead letter's task goes back on `jobs:stream`, once for each number (seed 004).
 
 The two steps are those of `replays.py`: the record is opened under the next number, then its entry is added, once for
-that number. A record lives only for its TTL after the job's end, a letter for three months: a record that is gone is
-made again from the letter. Whether the letter was replayed in that record's lifetime is then told by the name of its
-entry, which is kept as long as the letter. A replay is asked for by hand and does not ask whether the backlog is full.
+that number. Between them the job stands in the outbox, so that the sweep adds the entry where the operator dies. A
+record lives only for its TTL after the job's end, a letter for three months: a record that is gone is made again from
+the letter. Whether the letter was replayed in that record's lifetime is then told by the name of its entry, which is
+kept as long as the letter. A replay is asked for by hand and does not ask whether the backlog is full.
 """
 
 import base64
@@ -37,7 +38,11 @@ class TaskReplays:
         if outcome not in {_REPLAYED, _ALREADY}:
             return outcome, number
         added = await self._letters.requeue(
-            _once(task, number), _entry(task, number, traceparent), since_ms=created_ms, counted=task.task
+            _once(task, number),
+            _entry(task, number, traceparent),
+            since_ms=created_ms,
+            counted=task.task,
+            job_id=task.job_id,
         )
         return (_REPLAYED if added else _ALREADY), number
 

@@ -29,7 +29,7 @@ class TaskStarter:
         task = queued_task(entry)
         again, entry.tried = entry.tried, True
         attempt = 0 if entry.crashes >= self._crash_limit else entry.attempts + 1
-        args = (entry.deliveries, token(entry), attempt, int(again))
+        args = (entry.deliveries, token(entry), attempt, int(again), entry.id)
         return self._call.pack(task.job_id, args)
 
     def started(self, flush: Flush, made: Flush, entry: Entry, reply: Any, epoch: int) -> Claim | None:

@@ -1,9 +1,9 @@
 """The coalescer of task jobs: creations gather while a reply is awaited, and leave together as soon as it came.
 
-Each cycle is one pipeline of two generations: the records, index entries and queue entries of the jobs that were
-admitted in the cycle before, and the admission of those that have gathered since. So the order (admission, record,
-queue entry) holds for every job, and a crash anywhere leaves it in the outbox, where the sweep finds it. There is no
-timer: a single creation takes two round trips, and so do five hundred.
+Each cycle is one pipeline of two generations: the jobs that were admitted in the cycle before are made, and those that
+have gathered since are admitted. A job is made in one step: whoever sees its record finds its entry on the queue, and
+its answer under the idempotency key. A crash before that leaves a note in the outbox, which the sweep drops. There is
+no timer: a single creation takes two round trips, and so do five hundred.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from kernel.telemetry.logs import get_logger
 
 ENQUEUED_BY = "gateway.enqueue"
 """The step of a job's first event (seed 004)."""
-QUEUE_KEYS = [keys.QUEUE, keys.outbox(keys.QUEUE), keys.open_tasks()]
+QUEUE_KEYS = [keys.QUEUE, keys.outbox(keys.QUEUE), keys.open_tasks(), keys.noted_tasks()]
 _MOST = 512
 _MOST_BYTES = 4 << 20
 """Jobs, and bytes of their payloads, in one generation, so that no script holds Redis for long."""
@@ -33,9 +33,6 @@ _SCRIPTS = (
     scripts.TASK_ADMIT,
     scripts.STEP_ADMIT,
     scripts.TASK_ACCEPT,
-    scripts.TASK_PUBLISH,
-    scripts.INDEX,
-    scripts.SUBMIT_FINISH,
 )
 _log = get_logger(__name__)
 
@@ -58,7 +55,7 @@ class NewTask:
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """The answer that is kept under an idempotency key as soon as it is sure to come true."""
+    """The answer that is kept under an idempotency key in the step that makes the job."""
 
     name: str
     """The Redis key that stands for the idempotency key."""
@@ -84,8 +81,7 @@ class _Item:
     future: asyncio.Future[int]
     admitted_ms: int = 0
     tries: int = 0
-    dropped: bool = False
-    """It was admitted once, and the sweep took it for abandoned."""
+    """How often it was lost with a connection since its last step."""
 
     def done(self, created_ms: int) -> None:
         if not self.future.done():
@@ -104,6 +100,7 @@ class Admission:
     ) -> None:
         """`of_steps`: the jobs are those of runs, which were accepted: they are made when memory is short, too."""
         self._config = config
+        self._of_steps = of_steps
         self._admit = scripts.STEP_ADMIT if of_steps else scripts.TASK_ADMIT
         self._tries = config.redis.max_retries
         self._link = Link(clients, "fetchbox-tasks", _SCRIPTS, seconds(config.redis.read_timeout))
@@ -155,7 +152,7 @@ class Admission:
         # After a loss those that are admitted go alone: a full memory refuses admissions, and them it must not hold up.
         lost = any(item.tries for item in following)
         asking, self._gathered = ([], self._gathered) if lost else _split(self._gathered)
-        commands = [*self._followed(following), *self._asked(asking)]
+        commands = [*(self._made(item) for item in following), *self._asked(asking)]
         try:
             replies = await self._link.run(commands)
         except PipeLost as error:
@@ -171,41 +168,44 @@ class Admission:
                 item.fail(error)
         else:
             if following:
-                self._finish(following, replies[:-1] if asking else replies)
+                self._finish(following, replies[: len(following)])
             if asking:
                 self._decide(asking, replies[-1])
 
-    def _followed(self, items: Sequence[_Item]) -> list[Command]:
-        """Record and first event of each job, then answers and indexes, then the queue: what is on it is whole.
-
-        An answer may be kept before its job is on the queue, for from its record on the sweep sees to that.
-        """
-        if not items:
-            return []
-        listed: list[Any] = ["NX"]
-        expiring: list[Any] = ["NX"]
-        entries: list[Any] = []
-        commands: list[Command] = []
-        for item in items:
-            new, at = item.new, item.admitted_ms
-            commands.append(_accept(new, at))
-            listed += (at, new.job_id)
-            expiring += (at + new.ttl_s * 1000, new.job_id)
-            entries += (new.task, new.job_id, new.payload, new.traceparent, new.flow)
-        commands += [_kept(item.new.job_id, item.keep, item.admitted_ms) for item in items if item.keep is not None]
-        commands.append(command(scripts.INDEX, [keys.job_index()], listed))
-        commands.append(command(scripts.INDEX, [keys.expiring_index()], expiring))
-        return [
-            *commands,
-            command(scripts.TASK_PUBLISH, QUEUE_KEYS, entries),
+    def _made(self, item: _Item) -> Command:
+        """The call of `task_accept`."""
+        new, keep = item.new, item.keep
+        names = [
+            keys.job(new.job_id),
+            keys.job_events(new.job_id),
+            *QUEUE_KEYS,
+            keys.job_index(),
+            keys.expiring_index(),
         ]
+        args: list[Any] = [new.task, new.job_id, new.payload, new.traceparent, new.flow, ENQUEUED_BY]
+        args += (item.admitted_ms, new.ttl_s, self._fresh_ms(item))
+        args.append(keep.answer(item.admitted_ms) if keep else b"")
+        for name, value in (("tenant", new.tenant), ("trace_id", new.trace_id), ("flow", new.flow)):
+            if value:
+                args += (name, value)
+        return command(scripts.TASK_ACCEPT, [*names, keep.name if keep else names[0]], args)
+
+    def _fresh_ms(self, item: _Item) -> int:
+        """How long after its admission a job without note and record was surely never made; -1 for ever.
+
+        A record lives for its TTL at least, but an engine of flows shortens that, and any engine may make the job of a
+        step. Of a job without a key nobody else knows, so it is new until its making was sent for the first time.
+        """
+        if self._of_steps:
+            return 0
+        return -1 if item.keep is None and not item.tries else item.new.ttl_s * 1000
 
     def _asked(self, items: Sequence[_Item]) -> list[Command]:
         if not items:
             return []
         args: list[Any] = [self._config.tasks.max_backlog]
         for item in items:
-            args += (item.new.task, item.new.job_id, -1 if item.dropped else self._limit(item.new.task))
+            args += (item.new.task, item.new.job_id, self._limit(item.new.task))
         return [command(self._admit, QUEUE_KEYS, args)]
 
     def _limit(self, name: str) -> int:
@@ -213,16 +213,11 @@ class Admission:
         return settings.max_backlog if settings else 0
 
     def _finish(self, items: Sequence[_Item], replies: Sequence[Any]) -> None:
-        published = replies[-1]
-        for number, item in enumerate(items):
-            reply = replies[number]
-            if is_error(reply) or is_error(published):
-                item.fail(RuntimeError(str(reply if is_error(reply) else published)))
-            elif reply[0] == 1 and published[number] == 0:
-                # It is this call that made the record, so nobody can have published it: the sweep took the job for
-                # abandoned and dropped it from the outbox. It begins anew, and is not refused any more.
-                item.dropped = True
-                self._gathered.append(item)
+        for item, reply in zip(items, replies, strict=True):
+            if is_error(reply):
+                item.fail(RuntimeError(str(reply)))
+            elif reply[0] < 0:
+                item.fail(unavailable("The creation stood still for so long that the job may have been made before."))
             else:
                 item.done(reply[1])
 
@@ -260,20 +255,3 @@ def _split(items: list[_Item]) -> tuple[list[_Item], list[_Item]]:
         if number == _MOST or (number and size > _MOST_BYTES):
             return items[:number], items[number:]
     return items, []
-
-
-def _kept(job_id: str, keep: Keep, created_ms: int) -> Command:
-    return command(scripts.SUBMIT_FINISH, [keep.name], [job_id, keep.answer(created_ms)])
-
-
-def _accept(new: NewTask, admitted_ms: int) -> Command:
-    fields: list[Any] = ["job_id", new.job_id, "task", new.task, "payload", new.payload, "ttl_s", new.ttl_s]
-    fields += ["result", "", "error", ""]
-    if new.tenant:
-        fields += ["tenant", new.tenant]
-    if new.trace_id:
-        fields += ["trace_id", new.trace_id]
-    if new.flow:
-        fields += ["flow", new.flow]
-    names = [keys.job(new.job_id), keys.job_events(new.job_id)]
-    return command(scripts.TASK_ACCEPT, names, [ENQUEUED_BY, admitted_ms, *fields])

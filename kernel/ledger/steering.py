@@ -75,8 +75,11 @@ class Steering(Base):
         ttl_s = task.ttl_s or self._config.tasks.job_ttl_s
         outcome, number, created_ms = await self._clients.call(
             scripts.TASK_REPLAY,
-            record_keys(task.job_id),
-            [task.replay, max_replays, "operator.replay", *(_fields(task, ttl_s) if remake else ())],
+            [*record_keys(task.job_id), keys.outbox(keys.QUEUE), keys.noted_tasks()],
+            [
+                *(task.task, task.job_id, task.replay, max_replays, "operator.replay"),
+                *(_fields(task, ttl_s) if remake else ()),
+            ],
         )
         word = outcome.decode()
         if word in {"replayed", "already_replayed"}:

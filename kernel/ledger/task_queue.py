@@ -1,13 +1,15 @@
 """The queue of task jobs (`jobs:stream`, seed 004), as those see it who put jobs on it.
 
-One job's story: it is admitted where the backlog has room, and noted in the outbox; its record and first event are
-written; then it goes from the outbox to the queue, in one step. Whoever dies on the way leaves it in the outbox, and
-`sweep` puts it on the queue if it has a record, for then somebody may have been told of it, and drops it otherwise.
-Our workers delete an entry when they acknowledge it. What workers of others acknowledged is deleted by `Leftovers`.
+One job's story: it is admitted where the backlog has room, and noted in the outbox. Then it is made: record, first
+event, answer under the idempotency key and entry on the queue, in one step with which the note goes. Whoever dies in
+between leaves the note, and `sweep` drops it. An operator's replay leaves a note as well while the job that it has
+opened again has no entry; such a job is queued by `sweep`. Where an entry is lost later, `Audit` finds that. Our
+workers delete an entry when they acknowledge it. What workers of others acknowledged is deleted by `Leftovers`.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -17,10 +19,13 @@ from kernel import keys
 from kernel.errors import FetchboxError
 from kernel.ledger.admission import Admission, FullError, Keep, NewTask
 from kernel.ledger.leftovers import Leftovers
-from kernel.redis import RedisClients
+from kernel.ledger.recalls import Recalls
+from kernel.redis import RedisClients, Refused
+from kernel.telemetry.logs import get_logger
 
 __all__ = ["Keep", "NewTask", "Swept", "TaskQueue"]
 
+_log = get_logger(__name__)
 _SWEEP = 100
 _LONGEST_WAIT = 60.0
 
@@ -30,7 +35,9 @@ class Swept:
     """What a sweep did."""
 
     published: int
+    """Jobs that were put on the queue."""
     dropped: int
+    """Notes of creations that made nothing."""
 
 
 def _nothing(_step: str) -> None:
@@ -57,6 +64,7 @@ class TaskQueue:
     ) -> None:
         self._clients = clients
         self._admission = Admission(clients, config, reached, of_steps=of_steps)
+        self._recalls = Recalls(clients, config)
         self._leftovers = leftovers
 
     async def start(self) -> None:
@@ -76,8 +84,8 @@ class TaskQueue:
         """Admits a job, writes its record and first event, and queues it; when, in ms by the clock of Redis.
 
         `RATE_LIMITED` where the backlog is full: nothing of the job is kept then. `UNAVAILABLE` leaves it open whether
-        there is a job. A repetition for a job that is under way finishes it. `keep`, where there is one, is kept as
-        soon as the job is sure to be queued.
+        there is a job. A repetition for a job that is under way finishes it. `keep`, where there is one, is kept in the
+        step that makes the job.
         """
         try:
             return await self._admission.create(new, keep)
@@ -94,28 +102,24 @@ class TaskQueue:
         return await self._admission.finish(new, created_ms, keep)
 
     async def sweep(self, older_than_ms: int) -> Swept:
-        """Ends what was begun at least so long ago by creators that are gone, the oldest hundred of it."""
-        until = await self._clients.now_ms() - older_than_ms
-        members = await self._clients.commands.execute_command(
-            "ZRANGEBYSCORE", keys.outbox(keys.QUEUE), "-inf", until, "LIMIT", 0, _SWEEP
-        )
-        published = 0
-        for member in members:
-            published += await self._finished(member.decode())
-        return Swept(published, len(members) - published)
+        """Ends what was begun at least so long ago by creators that are gone, the oldest hundred of it.
 
-    async def _finished(self, member: str) -> bool:
-        """Queues the job of an outbox member; drops a member without a record, and is False then."""
-        job_id = member.partition("/")[2]
-        task, payload, ttl_s, created, flow = await self._clients.commands.execute_command(
-            "HMGET", keys.job(job_id), "task", "payload", "ttl_s", "created_ts", "flow"
+        What cannot be ended now is put behind the others, so that it does not stand in their way.
+        """
+        now = await self._clients.now_ms()
+        outbox = keys.outbox(keys.QUEUE)
+        members = await self._clients.commands.execute_command(
+            "ZRANGEBYSCORE", outbox, "-inf", now - older_than_ms, "LIMIT", 0, _SWEEP
         )
-        if created is None:
-            await self._clients.commands.execute_command("ZREM", keys.outbox(keys.QUEUE), member)
-            return False
-        new = NewTask(job_id, task.decode(), payload, int(ttl_s), flow=flow.decode() if flow else "")
-        await self.finish(new, int(created))
-        return True
+        counts: Counter[str] = Counter()
+        for member in members:
+            task, _, job_id = member.decode(errors="replace").partition("/")
+            try:
+                counts[await self._recalls.swept(task, job_id)] += 1
+            except Refused as error:  # a foreign key where the record should be
+                _log.warn("creation_unreadable", job_id=job_id, error=error)
+                await self._clients.commands.execute_command("ZADD", outbox, "XX", now, member)
+        return Swept(counts["queued"], counts["dropped"])
 
 
 def _refused(new: NewTask, full: FullError) -> FetchboxError:

@@ -1,28 +1,20 @@
 #!lua
 -- task_admit: lets task jobs in as long as there is room, and notes each in the outbox
--- KEYS stream, outbox, open
+-- KEYS stream, outbox, open, noted
 -- ARGV max_backlog, each: task, job_id, task_max
 -- returns {now ms, age of the oldest entry in ms, then for each: 0 admitted | n: the backlog is full with n | -n: that of its task is}
--- Task_max is 0 for none, and -1 for a job that no limit stops, since it was admitted before and dropped by mistake.
--- Who is in the outbox already was admitted before and is again.
+-- Task_max is 0 for none. Who is in the outbox already was admitted before and is again. Noted counts the outbox by
+-- task, as open counts the stream: nothing is walked, however much waits.
 local length = redis.call('XLEN', KEYS[1])
 local noted = redis.call('ZCARD', KEYS[2])
 local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
--- Without an entry nothing is open, whatever was counted (entries may have been deleted by hand).
+-- Without an entry nothing is open, whatever was counted (entries may have been deleted by hand); so it is with notes.
 if length == 0 then redis.call('DEL', KEYS[3]) end
+if noted == 0 then redis.call('DEL', KEYS[4]) end
 
-local in_outbox
 local function of_task(task)
-  local open = tonumber(redis.call('HGET', KEYS[3], task) or 0)
-  if not in_outbox then
-    in_outbox = {}
-    for _, member in ipairs(redis.call('ZRANGE', KEYS[2], 0, -1)) do
-      local of = string.match(member, '^[^/]+')
-      in_outbox[of] = (in_outbox[of] or 0) + 1
-    end
-  end
-  return open + (in_outbox[task] or 0)
+  return tonumber(redis.call('HGET', KEYS[3], task) or 0) + tonumber(redis.call('HGET', KEYS[4], task) or 0)
 end
 
 local out = {now, 0}
@@ -32,14 +24,14 @@ for i = 2, #ARGV, 3 do
   local member = task .. '/' .. ARGV[i + 1]
   local verdict = 0
   if not redis.call('ZSCORE', KEYS[2], member) then
-    if most >= 0 and length + noted >= tonumber(ARGV[1]) then
+    if length + noted >= tonumber(ARGV[1]) then
       verdict = length + noted
     elseif most > 0 and of_task(task) >= most then
       verdict = -of_task(task)
     else
       redis.call('ZADD', KEYS[2], string.format('%d', now), member)
+      redis.call('HINCRBY', KEYS[4], task, 1)
       noted = noted + 1
-      if in_outbox then in_outbox[task] = (in_outbox[task] or 0) + 1 end
     end
   end
   refused = refused or verdict ~= 0

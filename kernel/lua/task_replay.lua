@@ -1,9 +1,10 @@
 #!lua flags=allow-oom
 -- task_replay: opens a failed task job again and raises its fence, so that no earlier run can settle it
--- KEYS job, events
--- ARGV expected_replay, max_replays, step, each: field, value
+-- KEYS job, events, outbox, noted
+-- ARGV task, job_id, expected_replay, max_replays, step, each: field, value
 -- returns {outcome, number of the replay, created ms}; outcome: replayed | already_replayed (publish it again, that is
 --   harmless) | not_failed | too_many_replays | canceled | gone. max_replays 0 waives the cap
+-- It is noted in the outbox until its entry is added: the sweep adds it where the operator dies in between.
 -- Fields and values make a record again whose time is over; without them it stays gone.
 local J, E = KEYS[1], KEYS[2]
 -- What others wrote may be no number, or none that fits.
@@ -16,13 +17,13 @@ local function tell(...)
     redis.call('XADD', E, '*', ...)
   end
 end
-local expected, cap = tonumber(ARGV[1]), tonumber(ARGV[2])
+local expected, cap = tonumber(ARGV[3]), tonumber(ARGV[4])
 local t = redis.call('TIME')
 local now = string.format('%d', t[1] * 1000 + math.floor(t[2] / 1000))
 local h = redis.call('HMGET', J, 'status', 'replays', 'rev', 'created_ts')
 local number, created, rev = whole(h[2]) or 0, whole(h[4]) or 0, (whole(h[3]) or 1) + 1
 if not h[1] then
-  if #ARGV < 4 then return {'gone', 0, 0} end
+  if #ARGV < 6 then return {'gone', 0, 0} end
   number, created = expected, tonumber(now)
 elseif h[1] == 'canceled' then
   return {'canceled', number, created}
@@ -37,13 +38,16 @@ local fence = string.format('%d', number * 1048576)
 if not h[1] then
   -- Readers of jobs.status apply only a higher revision: it begins above all that the job had in its earlier life.
   rev = fence
-  redis.call('HSET', J, 'created_ts', now, unpack(ARGV, 4))
+  redis.call('HSET', J, 'created_ts', now, unpack(ARGV, 6))
 end
 redis.call('HSET', J, 'status', 'queued', 'updated_ts', now, 'result', '', 'error', '', 'replays', number, 'fence', fence,
   'rev', rev)
 -- What belongs to the last attempt must not be taken for the next one's.
-redis.call('HDEL', J, 'worker', 'delivery', 'told', 'retried')
-tell('type', 'replayed', 'ts', now, 'step', ARGV[3], 'data', '{"replay":' .. number .. '}')
+redis.call('HDEL', J, 'worker', 'delivery', 'told', 'retried', 'entry')
+if redis.call('ZADD', KEYS[3], 'NX', now, ARGV[1] .. '/' .. ARGV[2]) == 1 then
+  redis.call('HINCRBY', KEYS[4], ARGV[1], 1)
+end
+tell('type', 'replayed', 'ts', now, 'step', ARGV[5], 'data', '{"replay":' .. number .. '}')
 redis.call('PERSIST', J)
 redis.call('PERSIST', E)
 return {'replayed', number, created}

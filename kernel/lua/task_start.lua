@@ -1,11 +1,12 @@
 #!lua flags=allow-oom
 -- task_start: begins an attempt at a task job, under a fence that no earlier attempt passes
 -- KEYS job, events, due, wake
--- ARGV worker, step, delivery, token, attempt, again
+-- ARGV worker, step, delivery, token, attempt, again, entry
 -- returns {token to run with, now ms, created ms, ttl_s, tenant, trace_id, revision} | {0, updated ms, created ms,
 --   ttl_s, tenant, trace_id, revision, status, error} where the job has ended, or a replay has overtaken the entry |
 --   {-1} where there is no record
 -- attempt is 0 where the work is not to begin: it is only to be ended.
+-- entry is noted in the record: the audit looks whether it is still there.
 -- again is 1 where the reply of the same call may have been lost: the attempt that it began goes on.
 local J, E = KEYS[1], KEYS[2]
 -- What others wrote may be no number, or none that fits.
@@ -40,7 +41,8 @@ if ARGV[6] == '1' and fence > 0 and h[3] == ARGV[1] and h[4] == ARGV[3] then
 end
 if token <= fence then token = fence + 1 end
 rev = rev + 1
-redis.call('HSET', J, 'status', 'running', 'updated_ts', now, 'worker', ARGV[1], 'delivery', ARGV[3], 'rev', rev)
+redis.call('HSET', J, 'status', 'running', 'updated_ts', now, 'worker', ARGV[1], 'delivery', ARGV[3], 'rev', rev,
+  'entry', ARGV[7])
 if token ~= 1 then redis.call('HSET', J, 'fence', string.format('%d', token)) end
 if ARGV[5] ~= '0' then
   tell('type', 'running', 'ts', now, 'step', ARGV[2], 'data', '{"attempt":' .. ARGV[5] .. '}')

@@ -199,7 +199,7 @@ class EngineRig:
 
     async def begin(self, job_id: str) -> None:
         """The job begins to run."""
-        args: list[Arg] = ["worker", "worker.run", f"d-{job_id}", 1, 1, 0]
+        args: list[Arg] = ["worker", "worker.run", f"d-{job_id}", 1, 1, 0, "1-1"]
         await self.resources.redis.call(scripts.TASK_START, task_keys(job_id), args)
 
     async def end(self, job_id: str, outcome: Outcome) -> None:

@@ -100,7 +100,7 @@ class TaskClient(Served):
     async def settle(self, job_id: str, result: object = None, error: object = None) -> None:
         """Runs a job as our worker does; its entry stays."""
         names = [keys.job(job_id), keys.job_events(job_id)]
-        await self.resources.redis.call(scripts.TASK_START, names, ["w", "worker.start", "1-1", 1, 1, 0])
+        await self.resources.redis.call(scripts.TASK_START, names, ["w", "worker.start", "1-1", 1, 1, 0, "1-1"])
         outcome, value = ("f", error) if error is not None else ("o", result)
         args = [1, "worker.settle", outcome, json.dumps(value), "{}", 60]
         await self.resources.redis.call(scripts.TASK_SETTLE, names, args)

@@ -17,7 +17,7 @@ from kernel.ledger.leftovers import Leftovers
 from kernel.ledger.task_queue import NewTask, TaskQueue
 from kernel.redis import RedisClients
 
-QUEUE_KEYS = [keys.QUEUE, keys.outbox(keys.QUEUE), keys.open_tasks()]
+QUEUE_KEYS = [keys.QUEUE, keys.outbox(keys.QUEUE), keys.open_tasks(), keys.noted_tasks()]
 FIELDS = ("job_id", "task", "payload", "status", "created_ts", "updated_ts", "ttl_s", "result", "error")
 """The fields of a record, literally as in seed 004."""
 
@@ -56,20 +56,27 @@ class QueueRig:
         reply = await self.clients.call(scripts.TASK_ADMIT, QUEUE_KEYS, [limit, new.task, new.job_id, task_limit])
         return int(reply[2])
 
-    async def accept(self, new: NewTask) -> bool:
-        """The second step alone: whether it made the record."""
+    async def make(self, new: NewTask, *, fresh_ms: int = -1, key: str = "") -> int:
+        """The second step alone: 1 where it made the job, 0 where that was there, -1 where it must not be made."""
         at = await self.clients.now_ms()
-        fields = ["job_id", new.job_id, "task", new.task, "payload", new.payload, "ttl_s", new.ttl_s]
-        if new.flow:
-            fields += ["flow", new.flow]
-        names = [keys.job(new.job_id), keys.job_events(new.job_id)]
-        made = await self.clients.call(scripts.TASK_ACCEPT, names, ["gateway.enqueue", at, *fields])
-        return made[0] == 1
+        names = [keys.job(new.job_id), keys.job_events(new.job_id), *QUEUE_KEYS, keys.job_index()]
+        names += [keys.expiring_index(), key or keys.job(new.job_id)]
+        args = [new.task, new.job_id, new.payload, new.traceparent, new.flow, "gateway.enqueue", at, new.ttl_s]
+        args += [fresh_ms, b"answer" if key else b"", *(["flow", new.flow] if new.flow else [])]
+        return int((await self.clients.call(scripts.TASK_ACCEPT, names, args))[0])
 
-    async def publish(self, new: NewTask) -> bool:
-        """The third step alone: whether it put the job on the queue."""
-        args = [new.task, new.job_id, new.payload, new.traceparent, new.flow]
-        return await self.clients.call(scripts.TASK_PUBLISH, QUEUE_KEYS, args) == [1]
+    async def record_alone(self, new: NewTask) -> None:
+        """What an earlier version left that died between record and entry."""
+        at = await self.clients.now_ms()
+        own = (new.job_id, new.task, new.payload, "queued", at, at, new.ttl_s, "", "")
+        record = dict(zip(FIELDS, own, strict=True)) | ({"flow": new.flow} if new.flow else {})
+        await self.redis.hset(keys.job(new.job_id), mapping=record)
+        event = {"type": "queued", "ts": at, "step": "gateway.enqueue", "data": "{}"}
+        await self.redis.xadd(keys.job_events(new.job_id), event)
+
+    async def noted(self) -> dict[str, int]:
+        """How many jobs count as being in the outbox, by task."""
+        return {task.decode(): int(count) for task, count in (await self.redis.hgetall(keys.noted_tasks())).items()}
 
     async def add_foreign(self, job_id: str = "", task: str = "chat", entry: str = "*") -> str:
         """An entry of another gateway, without a record."""

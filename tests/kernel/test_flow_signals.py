@@ -67,7 +67,7 @@ async def test_a_job_without_a_label_has_none_anywhere(queue: QueueRig) -> None:
 async def test_what_the_sweep_finishes_keeps_its_label(queue: QueueRig) -> None:
     new = new_task(flow=LABEL)
     await queue.admit(new)
-    await queue.accept(new)
+    await queue.record_alone(new)
     assert await queue.queue.sweep(0) == Swept(1, 0)
     assert await _entry_label(queue) == LABEL
 

@@ -117,7 +117,7 @@ async def test_many_creations_share_few_pipelines(box: QueueRig) -> None:
     before = await calls()
     jobs = [new_task() for _ in range(150)]
     await asyncio.gather(*map(box.queue.create, jobs))
-    assert await calls() - before < 150 + 40  # each record is a call of its own; the rest is shared
+    assert await calls() - before < 150 + 40  # each job is made by a call of its own; the admissions are shared
     assert set(await box.queued()) >= {job.job_id for job in jobs}
     assert await box.open() == await box.counted() == {"chat": 151}
     assert len(await box.queued()) == 151
@@ -211,36 +211,40 @@ async def test_an_empty_queue_heals_a_wrong_count(redis_server: str) -> None:
         assert await box.open() == {"chat": 1}
 
 
-STEPS = ("admit", "accept", "publish")
+async def _left(box: QueueRig, new: NewTask, how: str) -> None:
+    """A creation that stopped there; at `record` an earlier version did, which wrote record and entry one by one."""
+    await box.admit(new)
+    if how == "record":
+        await box.record_alone(new)
+    elif how == "made":
+        assert await box.make(new) == 1
 
 
-async def _go(box: QueueRig, new: NewTask, last: str) -> None:
-    """A creation that dies behind a step."""
-    for step in STEPS[: STEPS.index(last) + 1]:
-        await getattr(box, step)(new)
+LEFT = ("admitted", "record", "made")
 
 
-@pytest.mark.parametrize("last", STEPS)
-async def test_the_sweep_ends_what_a_dead_creator_left(box: QueueRig, last: str) -> None:
+@pytest.mark.parametrize("how", LEFT)
+async def test_the_sweep_ends_what_a_dead_creator_left(box: QueueRig, how: str) -> None:
     new = new_task()
-    await _go(box, new, last)
+    await _left(box, new, how)
     assert await box.queue.sweep(60_000) == Swept(0, 0)
-    expected = {"admit": (Swept(0, 1), 0), "accept": (Swept(1, 0), 1), "publish": (Swept(0, 0), 1)}[last]
+    expected = {"admitted": (Swept(0, 1), 0), "record": (Swept(1, 0), 1), "made": (Swept(0, 0), 1)}[how]
     assert (await box.queue.sweep(0), len(await box.entries())) == expected
     assert await box.queue.sweep(0) == Swept(0, 0)
-    assert await box.outbox() == 0
+    assert (await box.outbox(), await box.noted()) == (0, {})
     assert await box.open() == await box.counted()
-    if last == "accept":
-        ((_, values),) = await box.entries()
+    if how == "record":
+        ((entry, values),) = await box.entries()
         assert (values["job_id"], values["task"], values["payload"]) == (new.job_id, new.task, new.payload.decode())
+        assert (await box.record(new.job_id))["entry"] == entry
         ((record,), _) = await box.ledger.page(10)
         assert record.job_id == new.job_id
 
 
-@pytest.mark.parametrize("last", STEPS)
-async def test_a_repetition_finishes_what_a_dead_creator_left(box: QueueRig, last: str) -> None:
+@pytest.mark.parametrize("how", LEFT)
+async def test_a_repetition_finishes_what_a_dead_creator_left(box: QueueRig, how: str) -> None:
     new = new_task()
-    await _go(box, new, last)
+    await _left(box, new, how)
     record = await box.ledger.get(new.job_id)
     if record is None:
         await box.queue.create(new)
@@ -249,38 +253,46 @@ async def test_a_repetition_finishes_what_a_dead_creator_left(box: QueueRig, las
     assert await box.queued() == [new.job_id]
     assert len(await box.redis.xrange(keys.job_events(new.job_id))) == 1
     assert await box.open() == {"chat": 1}
-    assert await box.outbox() == 0
+    assert (await box.outbox(), await box.noted()) == (0, {})
 
 
 async def test_sweeps_and_creators_at_the_same_time_make_one_entry(box: QueueRig) -> None:
     jobs = [new_task() for _ in range(20)]
     for new in jobs:
-        await _go(box, new, "accept")
+        await _left(box, new, "record")
     at = await box.clients.now_ms()
     await asyncio.gather(*(box.queue.sweep(0) for _ in range(3)), *(box.queue.finish(new, at) for new in jobs))
     assert sorted(await box.queued()) == sorted(new.job_id for new in jobs)
 
 
-async def test_a_creator_that_was_taken_for_dead_begins_anew(box: QueueRig) -> None:
-    new = new_task()
-    assert await box.admit(new) == 0
-    assert await box.queue.sweep(0) == Swept(0, 1)
-    # The creator wakes up behind its admission, and the sweep has dropped it.
-    assert await box.queue.finish(new, await box.clients.now_ms()) > 0
-    assert await box.queued() == [new.job_id]
-    assert len(await box.redis.xrange(keys.job_events(new.job_id))) == 1
-    assert await box.outbox() == 0
-
-
-async def test_no_limit_stops_one_that_was_taken_for_dead_and_has_its_record(redis_server: str) -> None:
+async def test_a_creator_that_was_taken_for_dead_makes_its_job_all_the_same(redis_server: str) -> None:
     async with queue_rig(redis_server, limit=1, chat=1) as box:
         new = new_task()
-        await box.admit(new)
-        await box.queue.sweep(0)
+        assert await box.admit(new) == 0
+        assert await box.queue.sweep(0) == Swept(0, 1)
         await box.queue.create(other := new_task())
+        # The creator wakes up behind its admission: its place is gone, but it was promised.
         assert await box.queue.finish(new, await box.clients.now_ms()) > 0
         assert await box.queued() == [other.job_id, new.job_id]
+        assert len(await box.redis.xrange(keys.job_events(new.job_id))) == 1
+        assert (await box.outbox(), await box.noted()) == (0, {})
         assert (await _refusal(box, new_task())).reason == errors_pb2.REASON_RATE_LIMITED
+
+
+async def test_a_note_that_cannot_be_ended_stands_in_nobodys_way(box: QueueRig) -> None:
+    """A foreign key where a record should be."""
+    bad = [new_task() for _ in range(150)]
+    await asyncio.gather(*map(box.admit, bad))
+    for new in bad:
+        await box.redis.set(keys.job(new.job_id), "no hash")
+    await box.redis.execute_command(
+        "ZADD", keys.outbox(keys.QUEUE), "XX", *[x for n in bad for x in (1, f"chat/{n.job_id}")]
+    )
+    good = new_task()
+    await _left(box, good, "record")
+    for _ in range(3):
+        await box.queue.sweep(0)
+    assert await box.queued() == [good.job_id]
 
 
 async def test_lost_connections_neither_lose_nor_double_a_job(box: QueueRig) -> None:

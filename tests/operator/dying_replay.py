@@ -19,9 +19,11 @@ from operator_svc.replays import Replays
 class DyingLetters(DeadLetters):
     """Dies where the entry would be added."""
 
-    async def requeue(self, once: str, fields: Sequence[str | bytes], *, since_ms: int = 0, counted: str = "") -> bool:
+    async def requeue(
+        self, once: str, fields: Sequence[str | bytes], *, since_ms: int = 0, counted: str = "", job_id: str = ""
+    ) -> bool:
         os.kill(os.getpid(), signal.SIGKILL)
-        return await super().requeue(once, fields, since_ms=since_ms, counted=counted)
+        return await super().requeue(once, fields, since_ms=since_ms, counted=counted, job_id=job_id)
 
 
 async def replay(address: str, position: str) -> None:

@@ -38,7 +38,7 @@ class TaskHand:
         task = QueuedTask(job_id=found["job_id"].decode(), task=found["task"].decode(), replay=replay)
         task.payload = found["payload"]
         answer = await self.clients.call(
-            scripts.TASK_START, _keys(task.job_id), ["w", "worker.claim", 1, (replay << 20) | 1, 1, 0]
+            scripts.TASK_START, _keys(task.job_id), ["w", "worker.claim", 1, (replay << 20) | 1, 1, 0, entry]
         )
         return entry.decode(), task, answer[0]
 

@@ -112,7 +112,7 @@ async def test_no_record_of_others_stops_a_worker_or_loses_its_job(
 async def test_a_key_of_another_kind_does_not_keep_a_job_from_its_events(tasks: Tasks, resources: Resources) -> None:
     job_id, canceled = await tasks.foreign(), await tasks.foreign()
     steps: list[tuple[Script, list[str | int]]] = [
-        (scripts.TASK_START, ["w", "here", "1-1", 1, 1, 0]),
+        (scripts.TASK_START, ["w", "here", "1-1", 1, 1, 0, "1-1"]),
         (scripts.TASK_EVENTS, [1, "here", 1, "token", "{}"]),
         (scripts.TASK_SETTLE, [1, "here", "o", "null", "{}", 60]),
     ]
