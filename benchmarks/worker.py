@@ -87,7 +87,9 @@ def _runner(config: Config, clients: RedisClients, slots: int) -> Runner:
     lane = WorkerLane(clients, config, "bench", clock, random.Random(1), lambda _: False, retries)
     breakers = Breakers(clients, config.circuit_breaker, clock)
     steps, logs = StepHandlers(config), StepLogs(EventManager(internal_bus()))
-    queued = QueuedRunner(config, Ways(TaskHandlers(config, {}), steps), lane, clock, breakers, logs)
+    queued = QueuedRunner(
+        config, Ways(TaskHandlers(config, {}), steps, lambda _task, _tenant: ""), lane, clock, breakers, logs
+    )
     work = Work(tasks, queued, FileRunner(config, objects))
     return Runner(
         Lanes(lane, ListLane(clients, config, "bench", clock), clock, _BLOCK_SECONDS),

@@ -32,8 +32,9 @@ def check(context: typer.Context, file: File = None) -> None:
     """
     from ingest_svc.webhook import channel_secrets  # noqa: PLC0415  # 0.3 s that most commands need not pay
     from kernel.config import ConfigError  # noqa: PLC0415
-    from kernel.env_secrets import environment_secrets  # noqa: PLC0415
     from kernel.handlers import HandlerRegistry  # noqa: PLC0415
+    from kernel.secret_scopes import FETCH_HEADER, PROXY, TASK_ENDPOINT, WEBHOOK  # noqa: PLC0415
+    from kernel.secret_values import read_secrets  # noqa: PLC0415
     from worker_svc.steps import StepHandlers  # noqa: PLC0415
     from worker_svc.tasks import TaskHandlers  # noqa: PLC0415
 
@@ -42,7 +43,7 @@ def check(context: typer.Context, file: File = None) -> None:
     config = options.load(file)
     try:
         HandlerRegistry(config)
-        secrets = environment_secrets(os.environ)
+        secrets = read_secrets(config, os.environ, (FETCH_HEADER, PROXY, TASK_ENDPOINT, WEBHOOK))
         handlers = TaskHandlers(config, secrets)
         StepHandlers(config)
         channel_secrets(config, secrets)

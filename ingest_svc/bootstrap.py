@@ -15,6 +15,7 @@ from ingest_svc.once import Once
 from ingest_svc.publication import Publication, Reached
 from ingest_svc.room import Room
 from ingest_svc.running import Running
+from ingest_svc.secret_rules import SecretRules
 from ingest_svc.service import IngestService
 from ingest_svc.submit import Submitter
 from ingest_svc.sweep import Sweep
@@ -61,7 +62,7 @@ async def build(config: Config, resources: Resources, reached: Reached = _nothin
     once = Once(Submits(redis), seconds(config.ingest.submit_lease), clock)
     rate = RateLimit(redis, config.ingest.rate_limit_per_sec)
     room = Room(redis, config)
-    submitter = Submitter(once, objects, handlers, publication, offload, clock, reached)
+    submitter = Submitter(once, objects, handlers, SecretRules(config), publication, offload, clock, reached)
     ingest = IngestService(config, submitter, rate, room, offload, running)
     queue = TaskQueue(redis, config, Leftovers(redis, clock, announcer.announce_all), reached)
     events = Feed[JobEvent]("task-events", EventSource(redis, "task-events"), clock)

@@ -13,7 +13,6 @@ from ingest_svc.offload import Offload
 from ingest_svc.publication import Reached
 from ingest_svc.running import Running
 from ingest_svc.webhook import channel_secrets
-from kernel.env_secrets import environment_secrets
 from kernel.flows.bus import internal_bus
 from kernel.flows.deliveries import Deliveries
 from kernel.flows.gates import Gates
@@ -26,6 +25,8 @@ from kernel.flows.tails import StoreBus
 from kernel.flows.wiring import StoreWiring
 from kernel.ratelimit import RateLimit
 from kernel.resources import Resources
+from kernel.secret_scopes import WEBHOOK
+from kernel.secret_values import read_secrets
 from kernel.service import Duty
 
 
@@ -62,7 +63,7 @@ def build(
             gates=Gates(journal, manager, deliveries),
             deliveries=deliveries,
             payloads=payloads,
-            channel_secrets=channel_secrets(config, environment_secrets(os.environ)),
+            channel_secrets=channel_secrets(config, read_secrets(config, os.environ, (WEBHOOK,))),
             rate=rate,
             offload=offload,
         ),

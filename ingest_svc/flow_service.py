@@ -22,6 +22,7 @@ from ingest_svc.flow_order import check_input, read_start
 from ingest_svc.flow_tails import FlowTails
 from ingest_svc.offload import Offload
 from ingest_svc.running import Running
+from ingest_svc.secret_rules import SecretRules
 from ingest_svc.task_order import HEAVY_BYTES
 from ingest_svc.task_views import tenant_filter
 from kernel import pages
@@ -56,6 +57,7 @@ class FlowService(FlowServiceServicer):
         running: Running,
     ) -> None:
         self._config = config
+        self._secrets = SecretRules(config)
         self._clients = clients
         self._starter = starter
         self._reading = reading
@@ -68,6 +70,9 @@ class FlowService(FlowServiceServicer):
     async def StartFlow(self, request: pb.StartFlowRequest, context: Context) -> pb.StartFlowResponse:
         """Starts a run."""
         start = read_start(request, tuple(context.invocation_metadata() or ()), current_caller())
+        for key, step in self._config.flows[start.flow].steps.items() if start.flow in self._config.flows else ():
+            if step.task:
+                self._secrets.require_task(step.task, start.tenant, f"steps.{key}")
         most = self._config.flow_engine.max_event_bytes
         await self._offload.run(len(start.input) > HEAVY_BYTES, lambda: check_input(start.input, most))
         started = await self._running.to_the_end(self._starter.start(start))

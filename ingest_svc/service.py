@@ -20,6 +20,7 @@ from ingest_svc.reading import Reading, is_heavy, read
 from ingest_svc.request import Envelope, read_envelope, tenant_of
 from ingest_svc.room import Room
 from ingest_svc.running import Running
+from ingest_svc.secret_rules import SecretRules
 from ingest_svc.submit import Submitter
 from kernel.auth import current_caller
 from kernel.config import millis
@@ -42,6 +43,7 @@ class IngestService(IngestServiceServicer):
         running: Running,
     ) -> None:
         self._config = config
+        self._secrets = SecretRules(config)
         self._submitter = submitter
         self._rate = rate
         self._room = room
@@ -68,6 +70,7 @@ class IngestService(IngestServiceServicer):
         limits = self._config.ingest
         reading = await self._offload.run(is_heavy(request), lambda: read(request, envelope.coding, limits))
         job = self._proposed(envelope, reading, metadata)
+        self._secrets.require_manifest(reading.resources, job.tenant, job.job_type, job.settings)
         await self._rate.take(job.tenant)
         self._room.require()
         window = limits.idempotency_window_by_tenant.get(job.tenant, limits.idempotency_window)

@@ -18,6 +18,7 @@ from ingest_svc.offload import Offload, is_long
 from ingest_svc.once import Claim, Hold, Once, outcome_unknown, unclaimed
 from ingest_svc.publication import Publication, Reached
 from ingest_svc.reading import Reading
+from ingest_svc.secret_rules import SecretRules
 from kernel import keys
 from kernel.clock import Clock
 from kernel.errors import FetchboxError
@@ -35,6 +36,7 @@ class Submitter:
         once: Once,
         objects: ObjectStore,
         handlers: HandlerRegistry,
+        secrets: SecretRules,
         publication: Publication,
         offload: Offload,
         clock: Clock,
@@ -43,6 +45,7 @@ class Submitter:
         self._once = once
         self._objects = objects
         self._handlers = handlers
+        self._secrets = secrets
         self._publication = publication
         self._offload = offload
         self._clock = clock
@@ -87,7 +90,7 @@ class Submitter:
         handler = self._handlers.get(job.job_type)
         if handler is None:
             raise FetchboxError(errors_pb2.REASON_INTERNAL_ERROR, f"the job type {job.job_type!r} has no handler")
-        built = await tasks.build(handler, job.view(reading), self._offload)
+        built = await tasks.build(handler, job.view(reading), self._offload, self._secrets)
         packed = await self._offload.run(is_long(built), lambda: tasks.pack(built))
         stored = await self._objects.put(
             job.bucket, job.tasks_key, packed, content_type=tasks.CONTENT_TYPE, if_absent=True

@@ -20,6 +20,7 @@ from fetchbox.task.v1.task_service_pb2_grpc import TaskServiceServicer
 from ingest_svc import task_views
 from ingest_svc.offload import Offload
 from ingest_svc.running import Running
+from ingest_svc.secret_rules import SecretRules
 from ingest_svc.task_creation import TaskCreator
 from ingest_svc.task_order import HEAVY_BYTES, check_payload, read_order
 from kernel import pages
@@ -53,6 +54,7 @@ class TaskService(TaskServiceServicer):
         running: Running,
     ) -> None:
         self._config = config
+        self._secrets = SecretRules(config)
         self._creator = creator
         self._ledger = ledger
         self._announcer = announcer
@@ -109,6 +111,7 @@ class TaskService(TaskServiceServicer):
     async def _create(self, request: pb.CreateJobRequest, metadata: tuple[tuple[str, str | bytes], ...]) -> Job:
         caller = current_caller()
         order = read_order(request, metadata, caller, self._config)
+        self._secrets.require_task(order.new.task, order.new.tenant)
         payload = order.new.payload
         await self._offload.run(len(payload) > HEAVY_BYTES, lambda: check_payload(payload, self._config.tasks))
         await self._rate.take(order.new.tenant)

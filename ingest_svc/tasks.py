@@ -9,6 +9,7 @@ from functools import lru_cache
 
 from fetchbox.jobs.jobs_pb2 import DownloadTask, TaskAttributes
 from ingest_svc.offload import Offload, is_long
+from ingest_svc.secret_rules import SecretRules
 from kernel.handlers import JobHandler, Manifest, merged_headers, plan_tasks
 from kernel.handlers.handler import TAG_CHECKSUM, TAG_CONTENT_TYPE
 
@@ -17,14 +18,17 @@ CONTENT_TYPE = "application/x-protobuf; messageType=fetchbox.jobs.DownloadTask; 
 _STOCK_HOOKS = ("prepare_manifest", "build_tasks", "build_task", "storage_for")
 
 
-async def build(handler: JobHandler, view: Manifest, offload: Offload) -> list[bytes]:
+async def build(handler: JobHandler, view: Manifest, offload: Offload, secrets: SecretRules) -> list[bytes]:
     """The serialized tasks of a manifest that keeps every rule, in its order.
 
-    A handler's own `FetchboxError` passes; any other fault of it is `INTERNAL_ERROR` (`plan_tasks`).
+    A handler's own `FetchboxError` passes; any other fault of it is `INTERNAL_ERROR` (`plan_tasks`), a secret that is
+    not for its tasks among them.
     """
     if is_stock(handler):
         return await offload.run(is_long(view.resources), lambda: stock_tasks(handler, view))
-    return [task.SerializeToString() for task in await plan_tasks(handler, view)]
+    planned = await plan_tasks(handler, view)
+    secrets.require_built(planned, view.settings)
+    return [task.SerializeToString() for task in planned]
 
 
 def is_stock(handler: JobHandler) -> bool:

@@ -13,8 +13,8 @@ from ingest_svc.decompress import decompress
 from ingest_svc.request import Headers, refused
 from ingest_svc.strict_json import JsonError, read_value
 from kernel.config import ConfigError
-from kernel.env_secrets import UnknownSecretError, with_secrets
 from kernel.errors import FetchboxError, Violation
+from kernel.secret_values import UnknownSecretError, with_secrets
 
 SECRET_HEADER = "x-fetchbox-secret"  # noqa: S105  # the name of a header
 """The header that may carry the secret of a gate; a query is seen by more eyes."""

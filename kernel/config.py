@@ -14,12 +14,12 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-import yaml
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.duration_pb2 import Duration
 
 from fetchbox.config.v1.config_pb2 import Config, JobType, Task
-from kernel import keys
+from kernel import config_secrets, keys
+from kernel.config_text import parse_yaml, read_table
 from kernel.config_values import ConfigError, apply
 from kernel.flows.definition_checks import checks as flow_checks
 from kernel.validation import violations
@@ -108,7 +108,7 @@ def load(path: Path | None = None, environ: Mapping[str, str] = os.environ) -> C
     config = Config()
     apply(config, _default_values())
     if path is not None:
-        apply(config, _read(path))
+        apply(config, read_table(path))
     for name, key in environment_names():
         if name in environ:
             _override(config, key, name, environ[name])
@@ -121,24 +121,6 @@ def load(path: Path | None = None, environ: Mapping[str, str] = os.environ) -> C
         config.flow_engine.timeline_retention.CopyFrom(config.flow_engine.retention)
     _check(config)
     return config
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        return {}
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(str(path), f"cannot be read: {error}") from error
-    try:
-        values = tomllib.loads(text) if path.suffix == ".toml" else yaml.safe_load(text)
-    except (tomllib.TOMLDecodeError, yaml.YAMLError) as error:
-        raise ConfigError(str(path), f"is not valid {'TOML' if path.suffix == '.toml' else 'YAML'}: {error}") from error
-    if values is None:
-        return {}
-    if not isinstance(values, dict):
-        raise ConfigError(str(path), "must hold a table of sections")
-    return values
 
 
 @cache
@@ -171,7 +153,10 @@ def _is_map(field: FieldDescriptor) -> bool:
 
 
 def _override(config: Config, key: str, name: str, text: str) -> None:
-    value: Any = yaml.safe_load(text) if text[:1] in "[{" else text
+    try:
+        value: Any = parse_yaml(text) if text.startswith(("[", "{")) else text
+    except ValueError as error:
+        raise ConfigError(name, f"is not valid YAML: {error} (overrides {key})") from error
     for part in reversed(key.split(".")):
         value = {part: value}
     try:
@@ -206,6 +191,7 @@ def _cross_checks(config: Config) -> Iterator[tuple[str, str]]:
     for name, value in _tasks(config):
         yield from _task_checks(config, f"tasks.{name}", value)
     yield from flow_checks(config)
+    yield from config_secrets.checks(config)
 
 
 def _list_checks(config: Config) -> Iterator[tuple[str, str]]:

@@ -17,6 +17,8 @@ _UNITS_NS = {"ns": 1, "us": 10**3, "µs": 10**3, "ms": 10**6, "s": 10**9, "m": 6
 _DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ns|us|µs|ms|s|m|h)")
 _INTEGERS = frozenset({FieldDescriptor.CPPTYPE_INT32, FieldDescriptor.CPPTYPE_INT64, FieldDescriptor.CPPTYPE_UINT32})
 _FLOATS = frozenset({FieldDescriptor.CPPTYPE_DOUBLE, FieldDescriptor.CPPTYPE_FLOAT})
+_TOKENS = frozenset({"security.operator_tokens", "security.tenant_tokens"})
+_NO_TOKENS = "is there and empty, and so everybody would be trusted: leave it out where that is meant"
 
 
 class ConfigError(Exception):
@@ -85,11 +87,11 @@ def _set(message: Message, field: FieldDescriptor, value: Any, key: str, from_te
     if entry is not None and entry.GetOptions().map_entry:
         _set_map(getattr(message, field.name), entry.fields_by_name["value"], _table(value), key, from_text)
     elif field.is_repeated:
-        items = value.split(",") if from_text and isinstance(value, str) else value
-        if not isinstance(items, list):
-            raise TypeError(f"must be a list, not {_kind(value)}")
+        items = _items(value, from_text)
+        if not items and key in _TOKENS:
+            raise ValueError(_NO_TOKENS)
         del getattr(message, field.name)[:]
-        getattr(message, field.name).extend(_scalar(field, item, from_text) for item in items if item != "")
+        getattr(message, field.name).extend(_scalar(field, item, from_text) for item in items)
     elif entry is not None and entry.full_name == Duration.DESCRIPTOR.full_name:
         getattr(message, field.name).CopyFrom(_duration(value))
     elif entry is not None:
@@ -99,10 +101,24 @@ def _set(message: Message, field: FieldDescriptor, value: Any, key: str, from_te
         setattr(message, field.name, _scalar(field, value, from_text))
 
 
+def _items(value: Any, from_text: bool) -> list[Any]:
+    if from_text and isinstance(value, str):
+        value = value.split(",") if value else []
+    if not isinstance(value, list):
+        raise TypeError(f"must be a list, not {_kind(value)}")
+    if "" in value:
+        raise ValueError("has an empty entry")
+    return value
+
+
 def _set_map(target: Any, field: FieldDescriptor, table: Mapping[str, Any], key: str, from_text: bool) -> None:
     broken = _Broken()
+    if not table and key in _TOKENS:
+        raise ValueError(_NO_TOKENS)
     for name, value in table.items():
         with broken.noted(key):
+            if not isinstance(name, str):
+                raise TypeError(f"holds the key {name!r}, which must be a string: put it in quotes")
             if field.message_type is None:
                 target[name] = _scalar(field, value, from_text)
             elif field.message_type.full_name == Duration.DESCRIPTOR.full_name:

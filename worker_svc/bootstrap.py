@@ -7,6 +7,7 @@ import os
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 import grpc
@@ -16,7 +17,6 @@ from fetchbox.worker.v1 import worker_service_pb2 as pb
 from fetchbox.worker.v1 import worker_service_pb2_grpc as pb_grpc
 from kernel.breakers import BreakerGauges, BreakerLines, Breakers
 from kernel.config import TASKS, seconds
-from kernel.env_secrets import environment_secrets
 from kernel.flows.bus import internal_bus
 from kernel.flows.duties import flow_duties
 from kernel.flows.manager import EventManager
@@ -38,6 +38,8 @@ from kernel.lists.lane import ListLane
 from kernel.lists.names import ListNames
 from kernel.log.topics import Topics, provision
 from kernel.resources import Resources
+from kernel.secret_scopes import FETCH_HEADER, PROXY, TASK_ENDPOINT, SecretScopes, task_refusal
+from kernel.secret_values import read_secrets
 from kernel.service import Duty, Periodic, Service
 from kernel.telemetry import metrics
 from kernel.telemetry.context import about_worker
@@ -97,7 +99,7 @@ async def build(config: Config, resources: Resources) -> Service:
     handlers = HandlerRegistry(config)
     await provision(resources.redis, config)
     configure_labels(config)
-    clock, secrets = resources.clock, environment_secrets(os.environ)
+    clock, secrets = resources.clock, read_secrets(config, os.environ, (FETCH_HEADER, PROXY, TASK_ENDPOINT))
     base = _base(config, resources, secrets)
     lane = _lane(WorkerLane, base, base.worker_id)
     lists = ListLane(resources.redis, config, base.worker_id, clock, base.breakers)
@@ -107,7 +109,8 @@ async def build(config: Config, resources: Resources) -> Service:
     files = FileRunner(config, resources.objects)
     fetches = TaskRunner(config, handlers, fetcher, resources.objects, clock, base.endings)
     logs = StepLogs(base.events)
-    queued = QueuedRunner(config, Ways(base.tasks, base.steps), lane, clock, base.breakers, logs)
+    ways = Ways(base.tasks, base.steps, partial(task_refusal, SecretScopes(config), config))
+    queued = QueuedRunner(config, ways, lane, clock, base.breakers, logs)
     work = Work(fetches, queued, files)
     finalizer = _finalizer(base, lane, handlers)
     runner = _runner(base, lanes, work, finalizer)

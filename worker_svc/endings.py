@@ -10,8 +10,8 @@ from fetchbox.jobs.jobs_pb2 import LOG_LEVEL_ERROR, LOG_LEVEL_INFO, LOG_LEVEL_WA
 from kernel.clock import Clock
 from kernel.errors import is_retryable
 from kernel.handlers import StoredObject
+from kernel.hostname import UrlError
 from kernel.lanes.types import Claim
-from worker_svc.fetch.host import UrlError
 from worker_svc.fetch.url import parse
 from worker_svc.retries import Retries
 

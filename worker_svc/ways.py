@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from prometheus_client import Histogram
@@ -19,6 +20,7 @@ from worker_svc.tasks import TaskHandlers
 
 _UNKNOWN = failure_name(errors_pb2.FAILURE_CODE_HANDLER_UNKNOWN)
 _PAYLOAD = failure_name(errors_pb2.FAILURE_CODE_VALIDATION_PAYLOAD)
+_REFUSED = failure_name(errors_pb2.FAILURE_CODE_AUTH_SECRET_REFUSED)
 _ELSEWHERE = 5.0
 """Seconds after which a step that this worker does not have is offered again, to whichever worker comes first."""
 _OFFERS = 120
@@ -50,7 +52,9 @@ class Given:
 class Ways:
     """The ways of a worker: one for each task that it runs itself, and one for each step that names a handler."""
 
-    def __init__(self, tasks: TaskHandlers, steps: StepHandlers) -> None:
+    def __init__(self, tasks: TaskHandlers, steps: StepHandlers, refusal: Callable[[str, str], str]) -> None:
+        """`refusal` says of a task and a tenant why that tenant may not have it; empty where it may."""
+        self._refusal = refusal
         self._tasks = {name: _way(name, handler, f"task:{name}") for name, handler in tasks.items()}
         self._steps = steps
         self._of_steps = {step.circuit: _way(STEP, step.handler, step.circuit) for step in steps}
@@ -61,7 +65,8 @@ class Ways:
             return self._of_step(claim, task)
         way = self._tasks.get(task.task)
         if way is not None:
-            return Given(way)
+            refusal = self._refusal(task.task, task.tenant)
+            return Failure(_REFUSED, f"the endpoint of {task.task!r} {refusal}") if refusal else Given(way)
         text = f"the task {task.task!r} is not configured here"
         # Of another task there is a dead letter, which is replayed when its worker is there; a run would have failed.
         return _elsewhere(claim, text) if task.flow else Failure(_UNKNOWN, text)

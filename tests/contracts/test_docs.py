@@ -140,7 +140,9 @@ def test_links_within_the_documents_lead_somewhere() -> None:
 
 
 def test_the_configurations_of_the_operations_page_are_valid(tmp_path: Path) -> None:
-    first, second = (_loaded(tmp_path, block) for block in _blocks((ROOT / "docs/operations.md").read_text(), "toml"))
+    blocks = _blocks((ROOT / "docs/operations.md").read_text(), "toml")
+    first, secrets, second = (_loaded(tmp_path, block) for block in blocks)
+    assert set(secrets.secrets) == {"GALLERY", "EU_PROXY"}
     assert first.job_types["gallery"].storage.bucket == "fetchbox-gallery"
     assert [configuration.task(second, name) is not None for name in ("chat", "tool", "rag")] == [True, True, False]
 
@@ -190,7 +192,7 @@ def test_the_api_names_every_outcome_of_a_replay_of_file_jobs() -> None:
 
 def test_what_the_example_configuration_leaves_to_you_is_valid(tmp_path: Path) -> None:
     text = (ROOT / "examples/fetchbox.toml").read_text()
-    settings = re.sub(r'^# (?=\[tasks|\w+ = ["{])', "", text, flags=re.MULTILINE)
+    settings = re.sub(r'^# (?=\[tasks|\[secrets|\w+ = ["{[])', "", text, flags=re.MULTILINE)
     config = _loaded(tmp_path, settings)
     assert (config.tasks.chat.model, config.tasks.chat.api_key) == ("llama3.2", "${secret:CHAT}")
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from worker_svc.fetch.host import HostAddressError, UrlError
+from kernel.hostname import HostAddressError, UrlError
 from worker_svc.fetch.url import SchemeError, Url, parse, quote, resolve
 
 BASE = parse("http://h/dir/page?old=1")

@@ -8,7 +8,7 @@ from typing import Any
 
 from aiohttp.abc import AbstractResolver, ResolveResult
 
-from fetchbox.config.v1.config_pb2 import Config
+from fetchbox.config.v1.config_pb2 import Config, Secret
 from fetchbox.jobs.jobs_pb2 import DownloadTask, HttpHeader, ProxyHint, TaskAttributes
 from kernel.clock import SystemClock
 from kernel.config import job_type
@@ -155,6 +155,11 @@ class World:
     def metadata(self, resource_id: str = "r1") -> dict[str, Any]:
         key = f"resources/default/job-1/{resource_id}"
         return dict(self.s3_client.head_object(Bucket=self.bucket, Key=key))
+
+    def declare(self, name: str, *hosts: str, **scope: Any) -> None:
+        """Declares a secret; holds for fetchers made afterwards."""
+        declared = Secret(**{"source": f"env:{name}", "uses": ["fetch_header"], "hosts": hosts, **scope})
+        self.config.secrets[name].CopyFrom(declared)
 
     def open_uploads(self) -> list[Any]:
         return list(self.s3_client.list_multipart_uploads(Bucket=self.bucket).get("Uploads", ()))

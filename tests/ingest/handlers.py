@@ -37,6 +37,16 @@ class Changing(JobHandler):
         return StorageHint(bucket="elsewhere", key_prefix=f"{manifest.tenant}/", metadata={"id": resource.id})
 
 
+class Naming(JobHandler):
+    """Names a secret in each of its tasks."""
+
+    def build_tasks(self, prepared: PreparedManifest) -> list[DownloadTask]:
+        tasks = super().build_tasks(prepared)
+        for task in tasks:
+            task.headers.add(name="X-Key", value="${secret:API}")
+        return tasks
+
+
 class Refusing(JobHandler):
     """Takes no manifest."""
 

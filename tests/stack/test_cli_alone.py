@@ -251,7 +251,12 @@ def test_a_secret_that_a_task_needs_is_named(cli: CommandLine) -> None:
     run = cli.run("config", "check", "own.toml")
     assert run.returncode == 2
     assert "tasks.chat.api_key" in run.stderr
-    assert cli.run("config", "check", "own.toml", environ={"FETCHBOX_SECRET_MODELS": "x"}).returncode == 0
+    declared = '[secrets.MODELS]\nsource = "env:MODELS_KEY"\nuses = ["task_endpoint"]\n'
+    (cli.directory / "own.toml").write_text(text + declared)
+    run = cli.run("config", "check", "own.toml")
+    assert run.returncode == 2
+    assert "secrets.MODELS.source" in run.stderr
+    assert cli.run("config", "check", "own.toml", environ={"MODELS_KEY": "x"}).returncode == 0
 
 
 def test_a_check_says_when_there_is_no_file(cli: CommandLine) -> None:
@@ -328,6 +333,12 @@ webhook_secrets = { parcels = "s3cret-11", cards = "${secret:CARDS}" }
 [flows.order.steps.ask]
 task = "chat"
 with = { prompt = "Is ${input.order} paid?" }
+[secrets.MODELS]
+source = "env:MODELS_KEY"
+uses = ["task_endpoint"]
+[secrets.CARDS]
+source = "file:/run/secrets/cards"
+uses = ["webhook"]
 """
     )
     for as_json in ((), ("--json",)):

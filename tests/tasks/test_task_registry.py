@@ -15,7 +15,8 @@ from worker_svc.tasks.openai import OpenAiHandler
 
 def handlers(tmp_path: Path, text: str, **secrets: str) -> TaskHandlers:
     path = tmp_path / "fetchbox.toml"
-    path.write_text(text)
+    declared = "".join(f'[secrets.{name}]\nsource = "env:{name}"\nuses = ["task_endpoint"]\n' for name in secrets)
+    path.write_text(f"{text}\n{declared}")
     return TaskHandlers(load(path, {}), secrets)
 
 

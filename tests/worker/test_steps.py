@@ -144,7 +144,7 @@ def _payload(step: str = "resize", handler: str = path("Stepping")) -> bytes:
 
 def _way(config: Config, claim: Claim) -> object:
     assert claim.queued is not None
-    return Ways(TaskHandlers(config, {}), StepHandlers(config)).of(claim, claim.queued)
+    return Ways(TaskHandlers(config, {}), StepHandlers(config), lambda _task, _tenant: "").of(claim, claim.queued)
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,8 @@ from kernel.breakers import Admission, Breakers
 from kernel.clock import Clock
 from kernel.config import seconds
 from kernel.hostgate import HostGates
+from kernel.hostname import UrlError
+from kernel.secret_values import with_proxy_secrets
 from kernel.telemetry import metrics
 from worker_svc.fetch.answer import REDIRECTS, check_success, field, fields, opts_out
 from worker_svc.fetch.circuit import HostCircuits
@@ -33,8 +35,8 @@ from worker_svc.fetch.download import Download, Hop, Workshop
 from worker_svc.fetch.failure import FetchFailure, deferral, failure
 from worker_svc.fetch.fetched import Fetched
 from worker_svc.fetch.guard import AddressPolicy
+from worker_svc.fetch.header_secrets import HeaderSecrets
 from worker_svc.fetch.headers import RequestHeaders
-from worker_svc.fetch.host import UrlError
 from worker_svc.fetch.limits import ByteBudget, HostBusyError, HostSlots
 from worker_svc.fetch.order import Order, order_of, unfit_url
 from worker_svc.fetch.policy import FetchPolicy
@@ -66,7 +68,7 @@ class Fetcher:
         rng: random.Random | None = None,
         budget: ByteBudget | None = None,
     ) -> None:
-        """`secrets` are what `${secret:NAME}` in a header may name; see `kernel.env_secrets`.
+        """`secrets` are the values of those that headers and proxies may name; see `kernel.secret_values`.
 
         Without `breakers` a host is asked however often it fails.
         """
@@ -75,9 +77,10 @@ class Fetcher:
         self._gates = gates
         self._circuits = HostCircuits(breakers)
         self._clock = clock
-        self._secrets = secrets or {}
+        self._secrets = HeaderSecrets(config, secrets or {})
         self._slots = HostSlots(settings.per_host)
-        self._proxies = Proxies(config.proxies, clock, rng or random.Random())  # noqa: S311 - spreads load, no secret
+        pools = with_proxy_secrets(config.proxies, secrets or {})
+        self._proxies = Proxies(pools, clock, rng or random.Random())  # noqa: S311 - spreads load, no secret
         self._client = Client(
             settings, AddressPolicy(settings.allow_networks), resolver=resolver, ssl_context=ssl_context
         )

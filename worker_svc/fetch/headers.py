@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import base64
-import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
@@ -14,9 +13,9 @@ from multidict import CIMultiDict
 
 from fetchbox.errors.v1 import errors_pb2
 from fetchbox.jobs.jobs_pb2 import DownloadTask, HttpHeader
-from kernel.env_secrets import UnknownSecretError, with_secrets
-from kernel.request_headers import FORBIDDEN_HEADERS
+from kernel.request_headers import may_be_sent
 from worker_svc.fetch.failure import failure
+from worker_svc.fetch.header_secrets import HeaderSecrets
 from worker_svc.fetch.url import Url
 
 _CROSSES_ORIGINS: Final = frozenset(
@@ -33,8 +32,6 @@ _CROSSES_ORIGINS: Final = frozenset(
         "user-agent",
     }
 )
-_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", re.ASCII)
-_NOT_IN_A_VALUE: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
 
 class Reach(Enum):
@@ -83,17 +80,22 @@ class RequestHeaders:
         return RequestHeaders([*kept, *brought])
 
 
-def request_headers(task: DownloadTask, url: Url, secrets: Mapping[str, str], user_agent: str) -> RequestHeaders:
-    """The fields of the first hop. FetchFailure `AUTH_SECRET_UNKNOWN`, or `VALIDATION_TASK` for one not to be sent.
+def request_headers(
+    task: DownloadTask, url: Url, secrets: HeaderSecrets, user_agent: str
+) -> tuple[RequestHeaders, tuple[str, ...]]:
+    """The fields of the first hop, and the names of those default headers whose secret may not go there.
 
-    No content coding is asked for unless the task does: what is stored is then the resource itself, and resumable.
+    FetchFailure `AUTH_SECRET_REFUSED` or `AUTH_SECRET_UNKNOWN`, or `VALIDATION_TASK` for a field not to be sent. No
+    content coding is asked for unless the task does: what is stored is then the resource itself, and resumable.
     """
-    fields = [_field(header, secrets) for header in task.headers]
+    found = [(header.name.lower(), _field(task, header, secrets, url)) for header in task.headers]
+    fields = [field for _, field in found if field is not None]
+    withheld = tuple(name for name, field in found if field is None)
     names = {field.name for field in fields}
     fields.extend(field for field in _standard(user_agent) if field.name not in names)
     if "authorization" not in names:
         fields.extend(_basic(url, Reach.ORIGIN))
-    return RequestHeaders(fields)
+    return RequestHeaders(fields), withheld
 
 
 @lru_cache(maxsize=8)
@@ -102,21 +104,15 @@ def _standard(user_agent: str) -> tuple[Header, ...]:
     return tuple(Header(name, value, Reach.ANYWHERE) for name, value in fields)
 
 
-def may_be_sent(name: str, value: str) -> bool:
-    """Whether this is a header field, and none that belongs to the connection."""
-    return bool(_NAME.fullmatch(name)) and name.lower() not in FORBIDDEN_HEADERS and not _NOT_IN_A_VALUE.search(value)
-
-
-def _field(header: HttpHeader, secrets: Mapping[str, str]) -> Header:
+def _field(task: DownloadTask, header: HttpHeader, secrets: HeaderSecrets, url: Url) -> Header | None:
     name = header.name.lower()
-    try:
-        value = with_secrets(header.value, secrets)
-    except UnknownSecretError as error:
-        raise failure(errors_pb2.FAILURE_CODE_AUTH_SECRET_UNKNOWN, str(error), fault="task") from error
+    value = secrets.fill(task, name, header.value, url)
+    if value is None:
+        return None
     if not may_be_sent(name, value):
         raise _refused(name)
-    secret = value != header.value or "${secret:" in header.value
-    return Header(name, value, Reach.ANYWHERE if name in _CROSSES_ORIGINS and not secret else Reach.ORIGIN)
+    is_secret = value != header.value
+    return Header(name, value, Reach.ANYWHERE if name in _CROSSES_ORIGINS and not is_secret else Reach.ORIGIN)
 
 
 def _refused(name: str) -> Exception:

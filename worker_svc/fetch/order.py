@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fetchbox.errors.v1 import errors_pb2 as codes
 from fetchbox.jobs.jobs_pb2 import DownloadTask
 from kernel.errors import FetchboxError
+from kernel.hostname import HostAddressError, UrlError
 from kernel.objects import object_key
 from worker_svc.fetch.checksum import Hint, parse_hint
 from worker_svc.fetch.failure import FetchFailure, failure
+from worker_svc.fetch.header_secrets import HeaderSecrets
 from worker_svc.fetch.headers import RequestHeaders, request_headers
-from worker_svc.fetch.host import HostAddressError, UrlError
 from worker_svc.fetch.policy import FetchPolicy
 from worker_svc.fetch.url import SchemeError, Url, parse
 
@@ -35,7 +35,7 @@ class Order:
     flags: tuple[str, ...]
 
 
-def order_of(task: DownloadTask, policy: FetchPolicy, secrets: Mapping[str, str], user_agent: str) -> Order:
+def order_of(task: DownloadTask, policy: FetchPolicy, secrets: HeaderSecrets, user_agent: str) -> Order:
     """The order of a task. FetchFailure `VALIDATION_…` or `AUTH_…` for one that can never succeed as it is."""
     try:
         url = parse(task.url)
@@ -43,14 +43,15 @@ def order_of(task: DownloadTask, policy: FetchPolicy, secrets: Mapping[str, str]
         raise unfit_url(error) from error
     if _BUCKET.fullmatch(policy.bucket) is None:
         raise failure(codes.FAILURE_CODE_VALIDATION_TASK, f"no bucket: {policy.bucket[:128]!r}", fault="task")
-    headers = request_headers(task, url, secrets, user_agent)
-    flags: tuple[str, ...] = ()
+    headers, withheld = request_headers(task, url, secrets, user_agent)
+    secrets.require_pools(task, policy.proxy_pools)
+    flags = tuple(f"default_header_withheld:{name}" for name in withheld)
     try:
         hint = parse_hint(task.attributes.checksum_hint)
     except FetchFailure:
         if not policy.lenient_checksum:
             raise
-        hint, flags = None, ("checksum_hint_ignored",)
+        hint, flags = None, (*flags, "checksum_hint_ignored")
     return Order(task, policy, url, headers, _key(policy.key), hint, flags)
 
 

@@ -12,7 +12,7 @@ from typing import Final
 from urllib.parse import unquote_to_bytes
 
 from kernel import redaction
-from worker_svc.fetch.host import UrlError, clean_host
+from kernel.hostname import UrlError, clean_host
 
 LONGEST_URL: Final = 65_536
 """Bytes of a URL; longer ones are refused."""

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 from fetchbox.config.v1.config_pb2 import Config, Task
 from kernel.config import ConfigError, seconds
-from kernel.env_secrets import UnknownSecretError, with_secrets
 from kernel.handlers import TaskSettings, describe, json_object
-from worker_svc.fetch.headers import may_be_sent
+from kernel.request_headers import may_be_sent
+from kernel.secret_values import UnknownSecretError, with_secrets
 
 
 def settings_of(config: Config, name: str, task: Task, secrets: Mapping[str, str]) -> TaskSettings:

@@ -101,7 +101,9 @@ class HttpHeader(_message.Message):
     name: _builtins.str
     """The name in lower case (RFC 9110 section 5.1); at most 10 names a task."""
     value: _builtins.str
-    """The value, at most 1,024 bytes, without CR, LF or NUL. `${secret:NAME}` is resolved by the worker."""
+    """The value, at most 1,024 bytes, without CR, LF or NUL. `${secret:NAME}` is filled in by the
+    worker, where the declaration of that secret allows this tenant, job type and host.
+    """
     def __init__(
         self,
         *,

@@ -67,6 +67,7 @@ async def to_another_port(world: World) -> None:
 async def to_another_name(world: World) -> None:
     world.names = FixedNames({"one.example": "127.0.0.1", "two.example": "127.0.0.1"})
     world.secrets["TOKEN"] = "s3cret"
+    world.declare("TOKEN", "*.example")
     world.origin.on("/", redirect(world.origin.url("/there", "two.example")))
     world.origin.on("/there", OK)
     headers = [("authorization", "Bearer a"), ("authorization", "Bearer b"), ("user-agent", "${secret:TOKEN}")]

@@ -92,6 +92,27 @@ class Config(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    @_typing.final
+    class SecretsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        @_builtins.property
+        def value(self) -> Global___Secret: ...
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: Global___Secret | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["value", b"value"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     REDIS_FIELD_NUMBER: _builtins.int
     OBJECT_STORE_FIELD_NUMBER: _builtins.int
     INGEST_FIELD_NUMBER: _builtins.int
@@ -113,6 +134,7 @@ class Config(_message.Message):
     FLOW_ENGINE_FIELD_NUMBER: _builtins.int
     EXPORTER_FIELD_NUMBER: _builtins.int
     LAKE_FIELD_NUMBER: _builtins.int
+    SECRETS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def redis(self) -> Global___Redis:
         """The Redis-compatible server that holds streams and ledger."""
@@ -197,6 +219,10 @@ class Config(_message.Message):
     def lake(self) -> Global___Lake:
         """The lake: where the streams lie as Parquet, and for how long."""
 
+    @_builtins.property
+    def secrets(self) -> _containers.MessageMap[_builtins.str, Global___Secret]:
+        """Secrets by name, and what may use them. `${secret:NAME}` names one, and nothing that is not declared here."""
+
     def __init__(
         self,
         *,
@@ -221,14 +247,72 @@ class Config(_message.Message):
         flow_engine: Global___FlowEngine | None = ...,
         exporter: Global___Exporter | None = ...,
         lake: Global___Lake | None = ...,
+        secrets: _abc.Mapping[_builtins.str, Global___Secret] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["circuit_breaker", b"circuit_breaker", "exporter", b"exporter", "fetcher", b"fetcher", "flow_engine", b"flow_engine", "gateway", b"gateway", "ingest", b"ingest", "lake", b"lake", "ledger", b"ledger", "object_store", b"object_store", "observability", b"observability", "operator", b"operator", "producer", b"producer", "reaper", b"reaper", "redis", b"redis", "security", b"security", "streams", b"streams", "tasks", b"tasks", "worker", b"worker"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["circuit_breaker", b"circuit_breaker", "exporter", b"exporter", "fetcher", b"fetcher", "flow_engine", b"flow_engine", "flows", b"flows", "gateway", b"gateway", "ingest", b"ingest", "job_types", b"job_types", "lake", b"lake", "ledger", b"ledger", "object_store", b"object_store", "observability", b"observability", "operator", b"operator", "producer", b"producer", "proxies", b"proxies", "reaper", b"reaper", "redis", b"redis", "security", b"security", "streams", b"streams", "tasks", b"tasks", "worker", b"worker"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["circuit_breaker", b"circuit_breaker", "exporter", b"exporter", "fetcher", b"fetcher", "flow_engine", b"flow_engine", "flows", b"flows", "gateway", b"gateway", "ingest", b"ingest", "job_types", b"job_types", "lake", b"lake", "ledger", b"ledger", "object_store", b"object_store", "observability", b"observability", "operator", b"operator", "producer", b"producer", "proxies", b"proxies", "reaper", b"reaper", "redis", b"redis", "secrets", b"secrets", "security", b"security", "streams", b"streams", "tasks", b"tasks", "worker", b"worker"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Config: _TypeAlias = Config  # noqa: Y015
+
+@_typing.final
+class Secret(_message.Message):
+    """One secret. `${secret:NAME}` may stand in headers of manifests (at submit), and in these keys:
+    `job_types.*.default_headers`, `proxies.*.urls` (in user and password), `tasks.*.api_key`, `tasks.*.headers` and
+    `flow_engine.webhook_secrets`. A reference to a secret that is not declared, or not for that use, is refused where
+    it is written: in the configuration at start, in a manifest with 400. What is sent is checked once more before.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SOURCE_FIELD_NUMBER: _builtins.int
+    USES_FIELD_NUMBER: _builtins.int
+    TENANTS_FIELD_NUMBER: _builtins.int
+    JOB_TYPES_FIELD_NUMBER: _builtins.int
+    HOSTS_FIELD_NUMBER: _builtins.int
+    source: _builtins.str
+    """Where its value is: `env:VARIABLE` in the environment of the role that uses it, or `file:PATH` (the whole file,
+    without a newline at its end). It is read when the role starts.
+    """
+    @_builtins.property
+    def uses(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What it is for: `fetch_header` (headers of manifests and of job types), `proxy`, `task_endpoint`, `webhook`."""
+
+    @_builtins.property
+    def tenants(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The tenants whose jobs may use it. Default: every tenant. It does not limit webhooks."""
+
+    @_builtins.property
+    def job_types(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The job types that may use it; a task job is of the type of its task's name. Default: every type. It does not limit
+        webhooks.
+        """
+
+    @_builtins.property
+    def hosts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The hosts that it may be sent to: `api.example.com`, `*.example.com` (any name below that one), an address, each
+        with a `:port` or for every port. Required for `fetch_header`: nothing goes to a host of a submitter's choice. A
+        proxy and an endpoint count by their own host; default for these: where the configuration sends it.
+        """
+
+    def __init__(
+        self,
+        *,
+        source: _builtins.str = ...,
+        uses: _abc.Iterable[_builtins.str] | None = ...,
+        tenants: _abc.Iterable[_builtins.str] | None = ...,
+        job_types: _abc.Iterable[_builtins.str] | None = ...,
+        hosts: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["hosts", b"hosts", "job_types", b"job_types", "source", b"source", "tenants", b"tenants", "uses", b"uses"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Secret: _TypeAlias = Secret  # noqa: Y015
 
 @_typing.final
 class Redis(_message.Message):
@@ -1102,12 +1186,17 @@ class Observability(_message.Message):
     TRACING_FIELD_NUMBER: _builtins.int
     QUEUE_SAMPLE_INTERVAL_FIELD_NUMBER: _builtins.int
     NAMESPACE_FIELD_NUMBER: _builtins.int
+    METRICS_LISTEN_FIELD_NUMBER: _builtins.int
     metrics_port: _builtins.int
-    """The port of `/metrics` on loopback; 0 means off. Default 9090."""
+    """The port of `/metrics` on loopback; 0 means off, unless `metrics_listen` says where. Default 9090."""
     log_level: _builtins.str
     """The lowest level that is logged: `debug`, `info`, `warn` or `error`. Default `info`."""
     namespace: _builtins.str
     """What `namespace` in every log line says, for instance the environment. Default `fetchbox`."""
+    metrics_listen: _builtins.str
+    """`host:port` where `/metrics` is shown, in place of `metrics_port` on loopback. Beyond loopback it asks for the bearer
+    token of an operator; with `security.trusted_network` it asks for none. Default: empty.
+    """
     @_builtins.property
     def tracing(self) -> Global___Tracing:
         """Traces."""
@@ -1124,10 +1213,11 @@ class Observability(_message.Message):
         tracing: Global___Tracing | None = ...,
         queue_sample_interval: _duration_pb2.Duration | None = ...,
         namespace: _builtins.str = ...,
+        metrics_listen: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["queue_sample_interval", b"queue_sample_interval", "tracing", b"tracing"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["log_level", b"log_level", "metrics_port", b"metrics_port", "namespace", b"namespace", "queue_sample_interval", b"queue_sample_interval", "tracing", b"tracing"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["log_level", b"log_level", "metrics_listen", b"metrics_listen", "metrics_port", b"metrics_port", "namespace", b"namespace", "queue_sample_interval", b"queue_sample_interval", "tracing", b"tracing"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1188,13 +1278,20 @@ class Security(_message.Message):
     OPERATOR_TOKENS_FIELD_NUMBER: _builtins.int
     TENANT_TOKENS_FIELD_NUMBER: _builtins.int
     TLS_FIELD_NUMBER: _builtins.int
+    TRUSTED_NETWORK_FIELD_NUMBER: _builtins.int
+    trusted_network: _builtins.bool
+    """Whether everybody who reaches a server may use it. A server that listens beyond loopback, and asks neither for
+    tokens nor for client certificates, is refused unless this is true. Default false.
+    """
     @_builtins.property
     def operator_tokens(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Bearer tokens of operators."""
+        """Bearer tokens of operators: visible ASCII without blanks. Each token is given once in the whole configuration. A list
+        that is there and empty is refused: leave the key out.
+        """
 
     @_builtins.property
     def tenant_tokens(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """Bearer tokens of tenants: the token, then the tenant it speaks for."""
+        """Bearer tokens of tenants: the token, then the tenant it speaks for. The rules of `operator_tokens` hold here too."""
 
     @_builtins.property
     def tls(self) -> Global___Tls:
@@ -1206,10 +1303,11 @@ class Security(_message.Message):
         operator_tokens: _abc.Iterable[_builtins.str] | None = ...,
         tenant_tokens: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         tls: Global___Tls | None = ...,
+        trusted_network: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["tls", b"tls"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["operator_tokens", b"operator_tokens", "tenant_tokens", b"tenant_tokens", "tls", b"tls"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["operator_tokens", b"operator_tokens", "tenant_tokens", b"tenant_tokens", "tls", b"tls", "trusted_network", b"trusted_network"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1291,7 +1389,9 @@ class JobType(_message.Message):
     """The largest body, in place of `fetcher.max_bytes`."""
     @_builtins.property
     def default_headers(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """Headers of every task of this type; those of the manifest win."""
+        """Headers of every task of this type; those of the manifest win. One with `${secret:NAME}` in it goes to the hosts, and
+        for the tenants, that `secrets.NAME` names, and is left out elsewhere.
+        """
 
     @_builtins.property
     def proxy(self) -> Global___Proxy:
@@ -1391,7 +1491,7 @@ class ProxyPool(_message.Message):
     URLS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def urls(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """`http://user:password@host:port` of each."""
+        """`http://user:password@host:port` of each. `${secret:NAME}` may be the user or the password, or a part of them."""
 
     def __init__(
         self,
@@ -1537,7 +1637,7 @@ class Task(_message.Message):
     model: _builtins.str
     """The model that is asked where the payload names none."""
     api_key: _builtins.str
-    """What is sent as `Authorization: Bearer`; `${secret:NAME}` is resolved by the worker. Optional."""
+    """What is sent as `Authorization: Bearer`. Optional. `${secret:NAME}` names a secret whose use is `task_endpoint`."""
     options: _builtins.bytes
     """What a payload is laid upon: a JSON object whose members the payload's win over, for instance a system message or
     a temperature. A handler of one's own gets it as `options`.
@@ -1548,7 +1648,7 @@ class Task(_message.Message):
     """Retries after the first attempt, in place of `worker.max_retries`."""
     @_builtins.property
     def headers(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """Headers of every request to the endpoint; `${secret:NAME}` is resolved by the worker."""
+        """Headers of every request to the endpoint. `${secret:NAME}` names a secret whose use is `task_endpoint`."""
 
     @_builtins.property
     def backoff(self) -> Global___Backoff:
@@ -1856,7 +1956,7 @@ class FlowEngine(_message.Message):
     @_builtins.property
     def webhook_secrets(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """Channels of webhooks whose senders sign the body: the secret by channel (HMAC-SHA256, `sha256=<hex>`).
-        `${secret:NAME}` names one that ingest has in its environment, as `FETCHBOX_SECRET_NAME`.
+        `${secret:NAME}` names a secret whose use is `webhook`.
         """
 
     def __init__(

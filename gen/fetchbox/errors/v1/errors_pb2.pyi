@@ -216,6 +216,8 @@ class _FailureCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FailureCo
     """The file is larger than an object can be: 5 TiB (5,497,558,138,880 bytes)."""
     FAILURE_CODE_AUTH_SECRET_UNKNOWN: _FailureCode.ValueType  # 80
     """A `${secret:NAME}` that the worker does not know."""
+    FAILURE_CODE_AUTH_SECRET_REFUSED: _FailureCode.ValueType  # 86
+    """A `${secret:NAME}` that may not be used here: its declaration names other uses, tenants, job types or hosts."""
     FAILURE_CODE_AUTH_FILE_UNREADABLE: _FailureCode.ValueType  # 81
     """The worker may not read the file."""
     FAILURE_CODE_AUTH_INGEST: _FailureCode.ValueType  # 82
@@ -360,6 +362,8 @@ FAILURE_CODE_VALIDATION_FILE_TOO_LARGE: FailureCode.ValueType  # 84
 """The file is larger than an object can be: 5 TiB (5,497,558,138,880 bytes)."""
 FAILURE_CODE_AUTH_SECRET_UNKNOWN: FailureCode.ValueType  # 80
 """A `${secret:NAME}` that the worker does not know."""
+FAILURE_CODE_AUTH_SECRET_REFUSED: FailureCode.ValueType  # 86
+"""A `${secret:NAME}` that may not be used here: its declaration names other uses, tenants, job types or hosts."""
 FAILURE_CODE_AUTH_FILE_UNREADABLE: FailureCode.ValueType  # 81
 """The worker may not read the file."""
 FAILURE_CODE_AUTH_INGEST: FailureCode.ValueType  # 82
