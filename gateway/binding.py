@@ -11,6 +11,7 @@ from gateway.codec import Codec
 from gateway.mismatch import MismatchError
 from gateway.query import Target, Targets, iterate, unescape, unescape_multi
 from gateway.routes import HTTP_BODY, Match, Route
+from gateway.splitting import Splitter
 
 LAST_EVENT_ID = "last_event_id"
 """The parameter that stands in for the header `Last-Event-ID`, which browsers send only when they reconnect."""
@@ -37,25 +38,37 @@ class Binding:
         self.takes_bytes = raw is not None and raw.full_name == HTTP_BODY
         """Whether the body is passed on as it is, whatever its type: it is bound to a `google.api.HttpBody`."""
         self._parse = codec.field_parser(field) if field is not None else codec.parser(request)
+        self._split = Splitter(route, codec) if route.method.client_streaming and not self.takes_bytes else None
         resume = route.rest.last_event_id_field
         self._resume: Target | None = self._targets.find((resume,)) if resume else None
 
     def build(
         self, match: Match, query: str, body: bytes, content_type: str = "", last_event_id: str = ""
-    ) -> tuple[Message, bool]:
-        """The request message, and whether it resumes a stream; raises `MismatchError` with the name of the field.
+    ) -> tuple[list[Message], bool]:
+        """The request messages, and whether they resume a stream; raises `MismatchError` with the name of the field.
 
-        `last_event_id` is the header's value; it wins over the query.
+        A method that takes one message gets one. One that takes a stream gets an element of the body each; path and
+        query belong to the first. `last_event_id` is the header's value; it wins over the query.
         """
+        messages = self._of_body(body, content_type)
+        resumes = self._complete(messages[0], match, query, last_event_id) if messages else False
+        return messages, resumes
+
+    def _of_body(self, body: bytes, content_type: str) -> list[Message]:
+        if self._split is not None and body:
+            return self._split(body, content_type)
         message: Any = self._new()
         if self.takes_bytes:
             self._put_bytes(message, body, content_type)
         elif body and self._route.body:
             self._parse(message, body)
+        return [message]
+
+    def _complete(self, message: Message, match: Match, query: str, last_event_id: str) -> bool:
+        """Puts in what path and query say; whether that resumes a stream."""
         for variable, text in match.values:
             self._put_path(message, self._path_targets[variable], text, multi=variable.multi)
-        resumes = self._put_query(message, query, last_event_id)
-        return message, resumes
+        return self._put_query(message, query, last_event_id)
 
     def _put_bytes(self, message: Any, body: bytes, content_type: str) -> None:
         holder = message if self._body_field is None else getattr(message, self._body_field.name)

@@ -16,6 +16,7 @@ from fetchbox.errors.v1 import errors_pb2
 from gateway.binding import Binding
 from gateway.limits import Limits
 from gateway.routes import Route
+from gateway.splitting import LINES
 from kernel.errors import FetchboxError, invalid
 
 CODINGS = "gzip, zstd"
@@ -37,7 +38,7 @@ async def read(request: web.BaseRequest, route: Route, binding: Binding, limits:
     if not route.body:
         raise invalid(f"{route.label} takes no body")
     if not binding.takes_bytes:
-        _require_json(request)
+        _require_json(request, lines=route.method.client_streaming)
     await _answer_expectation(request)
     body = await _read_all(request, limits)
     coding = request.headers.get("Content-Encoding", "").strip().lower()
@@ -51,10 +52,12 @@ def content_type(request: web.BaseRequest) -> str:
     return request.headers.get("Content-Type", "")
 
 
-def _require_json(request: web.BaseRequest) -> None:
-    """Any other type is refused: what the client meant is not ours to guess."""
+def _require_json(request: web.BaseRequest, *, lines: bool) -> None:
+    """Any other type is refused: what the client meant is not ours to guess. `lines` takes JSON lines as well."""
     value = content_type(request)
     media = value.partition(";")[0].strip().lower()
+    if lines and media in LINES:
+        return
     if media and not (media == "application/json" or (media.endswith("+json") and _MEDIA_TYPE.fullmatch(media))):
         raise _unsupported(f"a body of type {media!r} is not read here: send application/json")
     charset = _CHARSET.search(value)

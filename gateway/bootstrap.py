@@ -16,6 +16,7 @@ from gateway.endpoint import endpoints
 from gateway.errors import ErrorPrinter
 from gateway.handler import Handler
 from gateway.limits import Limits
+from gateway.options import Options
 from gateway.server import HttpServer
 from gateway.upstream import Upstream
 from kernel.config import seconds
@@ -29,7 +30,7 @@ async def build(config: config_pb2.Config, resources: object = None) -> Service:
     for name in upstream_names():
         upstream = Upstream(getattr(config.gateway, name), tls)
         services.update(dict.fromkeys(_services(name), upstream))
-    codec = Codec(descriptor_pool.Default())
+    codec = Codec(descriptor_pool.Default(), Options(milliseconds=True))
     limits = Limits(config.gateway.max_request_bytes, seconds(config.gateway.sse_heartbeat))
     handler = Handler(
         endpoints(services, codec), ErrorPrinter(codec), limits, config.gateway.allowed_origins, pages.load()

@@ -1,6 +1,6 @@
 """Everything that one route needs to serve a request, compiled when the gateway starts."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from google.protobuf.descriptor import ServiceDescriptor
@@ -42,16 +42,9 @@ class Endpoint:
 def endpoints(services: Mapping[ServiceDescriptor, Upstream], codec: Codec) -> Iterator[Endpoint]:
     """The endpoints of all services; raises `RouteError` for rules that cannot be served."""
     for service, upstream in services.items():
-        for route in _servable(routes_of(service)):
+        for route in routes_of(service):
             printer = Printer(route, codec)
             if route.rest.websocket and (printer.is_bytes or not route.method.server_streaming):
                 raise RouteError(f"{route.method.full_name}: only a stream of messages can be read by WebSocket")
             events = EventFraming(route, printer, codec) if route.method.server_streaming else None
             yield Endpoint(route, Binding(route, codec), printer, upstream, events)
-
-
-def _servable(routes: Iterable[Route]) -> Iterator[Route]:
-    for route in routes:
-        if route.method.client_streaming:
-            raise RouteError(f"{route.method.full_name}: streams of requests have no place in REST")
-        yield route

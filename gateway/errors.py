@@ -47,6 +47,9 @@ _BY_CODE: Mapping[int, int] = {
 }
 """google/rpc/code.proto, "HTTP Mapping"; everything else is 500."""
 
+_NO_GRPC = re.compile(r"Received http2 header with status: [0-9]{3}|invalid content-type", re.IGNORECASE)
+"""Texts of the gRPC library about an answer that is none of gRPC's."""
+
 _OF_THE_CHANNEL = re.compile(
     r"\b(?:ipv4|ipv6|unix|dns):|failed to connect|Stream removed|Socket closed|GOAWAY|Connection reset|"
     r"DNS resolution failed|Ping timeout|keepalive|End of TCP stream|RST_STREAM|Channel closed|SSL|handshake",
@@ -81,7 +84,7 @@ class RefusedError(Exception):
 def of_error(error: Exception) -> Failure:
     """The failure behind an exception of the gateway's own code or of an upstream call."""
     if isinstance(error, grpc.aio.AioRpcError):
-        return _of_status(_upstream_status(error))
+        return _of_call(error)
     if isinstance(error, FetchboxError):
         return _of_status(to_status(error))
     if isinstance(error, MismatchError):
@@ -116,6 +119,14 @@ def _invalid(error: MismatchError) -> FetchboxError:
     if not error.path:
         return invalid(f"the request {error.problem}")
     return invalid(f"{error.path}: {error.problem}", (Violation(error.path, error.problem),))
+
+
+def _of_call(error: grpc.aio.AioRpcError) -> Failure:
+    if not _NO_GRPC.search(error.details() or ""):
+        return _of_status(_upstream_status(error))
+    text = "something answers in place of the service that does not speak gRPC: try again later"
+    failure = _of_status(to_status(FetchboxError(errors_pb2.REASON_UNAVAILABLE, text)))
+    return Failure(failure.status, HTTPStatus.BAD_GATEWAY, failure.word, failure.headers)
 
 
 def _upstream_status(error: grpc.aio.AioRpcError) -> Status:

@@ -169,12 +169,13 @@ class Handler:
     async def _unary(self, exchange: _Exchange, endpoint: Endpoint, match: Match) -> web.Response:
         request, route = exchange.request, endpoint.route
         text = await body.read(request, route, endpoint.binding, self.limits)
-        message, _ = endpoint.binding.build(match, exchange.query, text, body.content_type(request))
+        messages, _ = endpoint.binding.build(match, exchange.query, text, body.content_type(request))
         metadata = upstream.metadata(request.headers, route.rest, exchange.request_id, tracing.traceparent())
         timeout = upstream.deadline(request.headers, upstream.DEADLINE)
-        raw = await endpoint.upstream.call(route.rpc, message.SerializeToString(), metadata, timeout)
-        answer = endpoint.printer.print(endpoint.printer.parse(raw))
-        headers = {**exchange.headers, "Content-Type": answer.content_type, "Cache-Control": "no-store"}
+        call = endpoint.upstream.call(route, messages, metadata, timeout)
+        answer = endpoint.printer.print(endpoint.printer.parse(await call))
+        returned = upstream.returned(await call.initial_metadata(), route.rest) if route.rest.response_headers else {}
+        headers = {**returned, **exchange.headers, "Content-Type": answer.content_type, "Cache-Control": "no-store"}
         return web.Response(status=route.rest.success_status or 200, body=answer.body, headers=headers)
 
     async def _stream(self, exchange: _Exchange, endpoint: Endpoint, match: Match) -> web.StreamResponse:
@@ -188,11 +189,11 @@ class Handler:
             outlet = HttpOutlet(request, endpoint.framing(exchange.accept), self._printer)
         text = await body.read(request, route, endpoint.binding, self.limits)
         cursor = headers.get("Last-Event-ID", "") if outlet.has_places else ""
-        message, resumes = endpoint.binding.build(match, exchange.query, text, body.content_type(request), cursor)
+        messages, resumes = endpoint.binding.build(match, exchange.query, text, body.content_type(request), cursor)
         metadata = upstream.metadata(headers, route.rest, exchange.request_id, tracing.traceparent())
         timeout = upstream.deadline(headers, None)
-        call = endpoint.upstream.open(route.rpc, message.SerializeToString(), metadata, timeout)
-        stream = Stream(call, endpoint.printer, outlet, self.limits)
+        call = endpoint.upstream.call(route, messages, metadata, timeout)
+        stream = Stream(call, endpoint.printer, outlet, self.limits, route.rest)
         self._streams.add(stream)
         metrics.GATEWAY_STREAMS.inc()
         try:

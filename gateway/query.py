@@ -21,6 +21,10 @@ _BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _SLASH = re.compile(r"(%2[fF])")
 
 
+class UnknownError(MismatchError):
+    """A name that is no field's."""
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
     """A field that takes text: the messages on the way to it, and what stores it."""
@@ -84,6 +88,7 @@ class Targets:
     """The fields of one request type that may be named in a path or a query."""
 
     def __init__(self, descriptor: Descriptor, readers: Readers) -> None:
+        self.ignores_unknown = readers.options.ignore_unknown_query
         self._descriptor = descriptor
         self._readers = readers
 
@@ -109,7 +114,7 @@ def _field(descriptor: Descriptor, name: str) -> FieldDescriptor:
     if field is None:
         field = next((other for other in descriptor.fields if other.json_name == name), None)
     if field is None:
-        raise MismatchError("is an unknown parameter")
+        raise UnknownError("is an unknown parameter")
     return field
 
 
@@ -137,6 +142,10 @@ def iterate(query: str, targets: Targets, bound: Iterable[tuple[str, ...]]) -> I
     for name, texts in parameters(query).items():
         try:
             target = targets.find(name.split("."))
+        except UnknownError as error:
+            if targets.ignores_unknown:
+                continue
+            raise error.at(name) from None
         except MismatchError as error:
             raise error.at(name) from None
         if is_within(target.path, bound):

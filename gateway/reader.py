@@ -14,6 +14,7 @@ from gateway import scalars, wellknown
 from gateway.document import Member, RawJson, Shape
 from gateway.message_types import Types
 from gateway.mismatch import MismatchError, check_depth
+from gateway.options import Options
 
 Store = Callable[[Any, Any, int], None]
 """Puts a JSON value (second) into a field of a message (first) at a depth (third)."""
@@ -38,7 +39,8 @@ def map_entry(field: FieldDescriptor) -> tuple[FieldDescriptor, FieldDescriptor]
 class Readers:
     """The readers of all message types that were needed so far."""
 
-    def __init__(self, types: Types) -> None:
+    def __init__(self, types: Types, options: Options) -> None:
+        self.options = options
         self._types = types
         self._readers: dict[str, wellknown.Read] = {}
         self._shapes: dict[str, Shape] = {}
@@ -64,7 +66,7 @@ class Readers:
             return _map_store(field.name, *entry, self)
         if field.message_type is not None:
             return _message_store(field, self.of(field.message_type))
-        return _scalar_store(field)
+        return _scalar_store(field, _convert(field, self.options))
 
     def member(self, descriptor: Descriptor) -> Member | None:
         """Where raw JSON is within a message of this type; None for nowhere."""
@@ -199,10 +201,10 @@ def _is_null_enum(field: FieldDescriptor) -> bool:
     return field.enum_type is not None and field.enum_type.full_name == "google.protobuf.NullValue"
 
 
-def _convert(field: FieldDescriptor) -> scalars.Convert:
+def _convert(field: FieldDescriptor, options: Options) -> scalars.Convert:
     if is_raw(field):
         return _read_raw
-    convert = scalars.reader(field)
+    convert = scalars.reader(field, any_case=options.case_insensitive_enums)
     if _is_null_enum(field):
         return lambda value: 0 if value is None else convert(value)
     return convert
@@ -226,8 +228,8 @@ def _refuse_second(message: Any, oneof: str) -> None:
         raise MismatchError(f"excludes {other}: only one of them may be given")
 
 
-def _scalar_store(field: FieldDescriptor) -> Store:
-    name, convert, oneof = field.name, _convert(field), _oneof_of(field)
+def _scalar_store(field: FieldDescriptor, convert: scalars.Convert) -> Store:
+    name, oneof = field.name, _oneof_of(field)
     if field.is_repeated:
         return _list_store(name, convert)
     if oneof is None:
@@ -294,7 +296,7 @@ def _map_store(name: str, keys: FieldDescriptor, values: FieldDescriptor, reader
             read(target[key], value, depth + 1)
 
     else:
-        convert = _convert(values)
+        convert = _convert(values, readers.options)
 
         def put(target: Any, key: Any, value: Any, depth: int) -> None:  # noqa: ARG001 - the shape of its twin
             target[key] = convert(value)

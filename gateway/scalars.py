@@ -24,7 +24,6 @@ _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]{0,19})", re.ASCII)
 _BASE64 = re.compile(r"[A-Za-z0-9+/]*={0,2}", re.ASCII)
 _URL_SAFE = str.maketrans("-_", "+/")
 _SPECIAL: Mapping[str, float] = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
-_FLOAT_MAX = struct.unpack("<f", b"\xff\xff\x7f\x7f")[0]
 _EXACT = 2**53
 _HUGE = 2**64
 
@@ -37,13 +36,16 @@ _RANGES: Mapping[int, tuple[int, int]] = {
 LONG: Final = frozenset({FieldDescriptor.CPPTYPE_INT64, FieldDescriptor.CPPTYPE_UINT64})
 
 
-def reader(field: FieldDescriptor) -> Convert:
-    """The function that turns a JSON value into the field's Python value, or raises `MismatchError`."""
+def reader(field: FieldDescriptor, *, any_case: bool = False) -> Convert:
+    """The function that turns a JSON value into the field's Python value, or raises `MismatchError`.
+
+    With `any_case`, the names of enum values are read whatever their case.
+    """
     kind = field.cpp_type
     if kind in _RANGES:
         return _integer_reader(*_RANGES[kind])
     if field.enum_type is not None:
-        return _enum_reader(field.enum_type)
+        return _enum_reader(field.enum_type, any_case=any_case)
     if field.type == FieldDescriptor.TYPE_BYTES:
         return read_bytes
     return {
@@ -149,9 +151,12 @@ def read_double(value: Any) -> float:
 
 
 def _read_float(value: Any) -> float:
+    """A number that rounds to a finite 32-bit float: its largest is printed with digits that are a little more."""
     number = read_double(value)
-    if abs(number) > _FLOAT_MAX and not math.isinf(number):
-        raise MismatchError("is out of range")
+    try:
+        struct.pack("<f", number)
+    except OverflowError:
+        raise MismatchError("is out of range") from None
     return number
 
 
@@ -166,12 +171,16 @@ def read_bytes(value: Any) -> bytes:
     return binascii.a2b_base64(bare + "=" * (-len(bare) % 4))
 
 
-def _enum_reader(enum: EnumDescriptor) -> Convert:
+def _enum_reader(enum: EnumDescriptor, *, any_case: bool) -> Convert:
     numbers = {value.name: value.number for value in enum.values}
+    if any_case:
+        numbers |= {value.name.lower(): value.number for value in enum.values}
     low, high = _RANGES[FieldDescriptor.CPPTYPE_INT32]
 
     def read(value: Any) -> int:
         number = numbers.get(value) if type(value) is str else None
+        if number is None and any_case and type(value) is str:
+            number = numbers.get(value.lower())
         if number is not None:
             return number
         if type(value) is str:

@@ -15,11 +15,13 @@ from aiohttp import web
 from google.protobuf.message import Message
 
 from fetchbox.errors.v1 import errors_pb2
+from fetchbox.gateway.v1.options_pb2 import Rest
 from gateway import errors
 from gateway.answer import Printer
 from gateway.errors import Failure
 from gateway.limits import Limits
 from gateway.outlet import Outlet, is_cancelled
+from gateway.upstream import Metadata, returned
 from kernel.errors import FetchboxError
 from kernel.telemetry.logs import get_logger
 
@@ -40,6 +42,8 @@ class Stream:
     printer: Printer
     outlet: Outlet
     limits: Limits
+    rest: Rest
+    _initial: Metadata = field(default_factory=list)
     _messages: AsyncIterator[bytes] = field(init=False)
     _ahead: "asyncio.Future[bytes | None]" = field(init=False)
     _begun: "asyncio.Future[None]" = field(init=False)
@@ -57,6 +61,7 @@ class Stream:
             head = await self._head(resumes=resumes and self.outlet.has_places)
             if head is None:
                 return web.Response(status=204, headers=headers)  # WHATWG: the client is not to come again
+            headers = {**returned(self._initial, self.rest), **headers}
             await self._writing(self.outlet.begin(head[0] if head else None, headers, self.call.cancel))
             watch = asyncio.create_task(self._watch())
             await self._run(head)
@@ -75,8 +80,8 @@ class Stream:
 
     async def _begins(self) -> None:
         """Ends when the upstream says that it has begun; where it does not say, never."""
-        metadata = await self.call.initial_metadata()
-        if BEGUN not in dict(metadata or ()):
+        self._initial = list(await self.call.initial_metadata() or ())
+        if BEGUN not in dict(self._initial):
             await asyncio.Future()
 
     async def _head(self, *, resumes: bool) -> list[Message] | None:

@@ -1,21 +1,28 @@
 """The gRPC services behind the gateway: one channel each, raw bytes in and out, and the metadata that may travel."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import grpc
+from google.protobuf.descriptor import MethodDescriptor
+from google.protobuf.message import Message
 from multidict import CIMultiDictProxy
 
 from fetchbox.config.v1.config_pb2 import Tls
 from fetchbox.gateway.v1.options_pb2 import Rest
+from gateway import scalars
 from gateway.errors import DeadlineError
 from gateway.mismatch import MismatchError
+from gateway.routes import Route
 
 DEADLINE = 90.0
 """The longest unary call in seconds, for calls without a `grpc-timeout`: above every wait that an RPC of ours takes."""
 
 _ALWAYS = ("authorization", "traceparent", "tracestate")
+_HOP = frozenset({"connection", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade"})
+"""What belongs to one connection and never travels."""
 _VALUE = re.compile(r"[ -~]*", re.ASCII)
 _TIMEOUT = re.compile(r"([0-9]{1,8})([HMSmun])", re.ASCII)
 _UNITS: Mapping[str, float] = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
@@ -33,7 +40,7 @@ _OPTIONS = (
 )
 """A service that comes back is found within seconds; each gateway has connections of its own."""
 
-Metadata = list[tuple[str, str]]
+Metadata = list[tuple[str, str | bytes]]
 
 
 class Upstream:
@@ -45,24 +52,23 @@ class Upstream:
             self._channel = grpc.aio.secure_channel(target, _credentials(tls), options=_OPTIONS)
         else:
             self._channel = grpc.aio.insecure_channel(target, options=_OPTIONS)
-        self._unary: dict[str, grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]] = {}
-        self._stream: dict[str, grpc.aio.UnaryStreamMultiCallable[bytes, bytes]] = {}
+        self._stubs: dict[str, Any] = {}
 
-    async def call(self, rpc: str, request: bytes, metadata: Metadata, timeout: float | None) -> bytes:  # noqa: ASYNC109 - gRPC keeps it, and tells the service
-        """The answer of a unary RPC; raises `grpc.aio.AioRpcError`. Cancelling the task cancels the call."""
-        stub = self._unary.get(rpc)
-        if stub is None:
-            stub = self._unary[rpc] = self._channel.unary_unary(rpc)
-        return await stub(request, metadata=metadata, timeout=timeout)
+    def call(self, route: Route, requests: Sequence[Message], metadata: Metadata, timeout: float | None) -> Any:
+        """The call of an RPC: awaited, or read as a stream, it raises `grpc.aio.AioRpcError`.
 
-    def open(
-        self, rpc: str, request: bytes, metadata: Metadata, timeout: float | None
-    ) -> "grpc.aio.UnaryStreamCall[bytes, bytes]":
-        """The call of a streaming RPC."""
-        stub = self._stream.get(rpc)
+        Cancelling the task that awaits it cancels the call.
+        """
+        stub = self._stubs.get(route.rpc)
         if stub is None:
-            stub = self._stream[rpc] = self._channel.unary_stream(rpc)
-        return stub(request, metadata=metadata, timeout=timeout)
+            stub = self._stubs[route.rpc] = self._stub(route.method)(route.rpc)
+        sent = [message.SerializeToString() for message in requests]
+        return stub(sent if route.method.client_streaming else sent[0], metadata=metadata, timeout=timeout)
+
+    def _stub(self, method: MethodDescriptor) -> Any:
+        if method.client_streaming:
+            return self._channel.stream_stream if method.server_streaming else self._channel.stream_unary
+        return self._channel.unary_stream if method.server_streaming else self._channel.unary_unary
 
     async def close(self) -> None:
         """Ends every call."""
@@ -83,18 +89,45 @@ def metadata(headers: CIMultiDictProxy[str], rest: Rest, request_id: str, tracep
     cannot carry, and for a header that is given twice.
     """
     found: Metadata = [("x-request-id", request_id)]
+    hops = _of_this_hop(headers)
     for name in (*_ALWAYS, *rest.request_headers):
-        if name not in headers:
+        if name not in headers or name in hops:
             continue
         values = headers.getall(name)
         if len(values) > 1:
             raise MismatchError("is given twice").at(name)
+        if name.endswith("-bin"):
+            found.append((name, _binary(name, values[0])))
+            continue
         if not _VALUE.fullmatch(values[0]):
             raise MismatchError("may only hold printable ASCII").at(name)
         found.append((name, traceparent if traceparent and name == "traceparent" else values[0]))
     if traceparent and "traceparent" not in headers:
         found.append(("traceparent", traceparent))
     return found
+
+
+def _of_this_hop(headers: CIMultiDictProxy[str]) -> frozenset[str]:
+    """The headers that `Connection` names, in lower case (RFC 9110 section 7.6.1)."""
+    value = headers.get("Connection", "")
+    return frozenset(name.strip().lower() for name in value.split(",")) | _HOP if value else _HOP
+
+
+def _binary(name: str, value: str) -> bytes:
+    """What a `-bin` header carries: gRPC encodes it again on its way (gRPC over HTTP/2, "Custom-Metadata")."""
+    try:
+        return scalars.read_bytes(value.strip())
+    except MismatchError as error:
+        raise error.at(name) from None
+
+
+def returned(metadata: Iterable[tuple[str, str | bytes]] | None, rest: Rest) -> dict[str, str]:
+    """The response headers out of the initial metadata of an answer: those that the RPC names, as text."""
+    return {
+        name: value
+        for name, value in metadata or ()
+        if name in rest.response_headers and isinstance(value, str) and _VALUE.fullmatch(value)
+    }
 
 
 def deadline(headers: Mapping[str, str], default: float | None) -> float | None:

@@ -12,18 +12,21 @@ import orjson
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import DecodeError
 
-from gateway import scalars, wellknown
+from gateway import scalars, times, wellknown
 from gateway.document import is_json
 from gateway.message_types import Types
 from gateway.mismatch import MismatchError
+from gateway.options import Options
 from gateway.reader import ANY, is_raw, map_entry
+
+TIMESTAMP = "google.protobuf.Timestamp"
 
 
 class Writers:
-    """The writers of all message types that were needed so far. `zeros` tells whether zero values are printed."""
+    """The writers of all message types that were needed so far."""
 
-    def __init__(self, types: Types, *, zeros: bool = True) -> None:
-        self.zeros = zeros
+    def __init__(self, types: Types, options: Options) -> None:
+        self.options = options
         self._types = types
         self._writers: dict[str, wellknown.Write] = {}
 
@@ -32,7 +35,9 @@ class Writers:
         writer = self._writers.get(descriptor.full_name)
         if writer is None:
             form = wellknown.form(descriptor)
-            if form is not None:
+            if self.options.milliseconds and descriptor.full_name == TIMESTAMP:
+                writer = times.write_timestamp_ms
+            elif form is not None:
                 writer = form[1]
             elif descriptor.full_name == ANY:
                 writer = self._write_any
@@ -106,9 +111,10 @@ class MessageWriter:
         return found
 
     def _entry(self, field: FieldDescriptor) -> "_Entry":
-        convert = self._writers.converter(field)
-        is_sparse = not self._writers.zeros and not field.has_presence
-        return _Entry(field.name, field.json_name, convert, field.has_presence, is_sparse)
+        convert, options = self._writers.converter(field), self._writers.options
+        is_sparse = not options.zeros and not field.has_presence
+        key = field.name if options.proto_names else field.json_name
+        return _Entry(field.name, key, convert, field.has_presence, is_sparse)
 
 
 class _Entry(NamedTuple):

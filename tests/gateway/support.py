@@ -16,6 +16,7 @@ from gateway.endpoint import endpoints
 from gateway.errors import ErrorPrinter
 from gateway.handler import Handler
 from gateway.limits import Limits
+from gateway.options import Options
 from gateway.server import HttpServer
 from gateway.upstream import Upstream
 
@@ -93,10 +94,16 @@ class Behaviours(grpc.GenericRpcHandler):
         async def unary(message: Any, context: Any) -> Message:
             return await function(self._note(method, message, context))
 
+        async def uploading(messages: Any, context: Any) -> Message:
+            calls = [self._note(method, message, context) async for message in messages]
+            return await function(calls[0]) if calls else await _empty(method)(None)
+
         async def streaming(message: Any, context: Any) -> AsyncIterator[Message]:
             async for answer in function(self._note(method, message, context)):
                 yield answer
 
+        if method.client_streaming:
+            return grpc.stream_unary_rpc_method_handler(uploading, request, _serialize)
         if method.server_streaming:
             return grpc.unary_stream_rpc_method_handler(streaming, request, _serialize)
         return grpc.unary_unary_rpc_method_handler(unary, request, _serialize)
@@ -108,7 +115,7 @@ class Behaviours(grpc.GenericRpcHandler):
 
 
 def _empty(method: Any) -> Unary:
-    async def answer(_call: Call) -> Message:
+    async def answer(_call: Call | None) -> Message:
         return message_factory.GetMessageClass(method.output_type)()
 
     return answer
@@ -141,7 +148,7 @@ async def running(
     *,
     limits: Limits | None = None,
     target: str = "",
-    zeros: bool = True,
+    options: Options | None = None,
     origins: Sequence[str] = (),
 ) -> AsyncIterator[Gateway]:
     """A gateway on a free port in front of the service, or in front of `target`."""
@@ -151,7 +158,7 @@ async def running(
     port = grpc_server.add_insecure_port("127.0.0.1:0")
     await grpc_server.start()
     upstream = Upstream(target or f"127.0.0.1:{port}")
-    codec = Codec(pool, zeros=zeros)
+    codec = Codec(pool, options)
     handler = Handler(
         endpoints({service: upstream}, codec),
         ErrorPrinter(Codec(descriptor_pool.Default())),

@@ -16,6 +16,7 @@ from fetchbox.operator.v1 import job_pb2, operator_service_pb2
 from fetchbox.worker.v1 import worker_service_pb2
 from gateway.codec import Codec
 from gateway.mismatch import MismatchError
+from gateway.options import Options
 from tests.gateway.messages import messages
 
 SLOW = settings(deadline=None, max_examples=150, suppress_health_check=list(HealthCheck))
@@ -33,7 +34,7 @@ def codec(pool: DescriptorPool) -> Codec:
 
 @pytest.fixture
 def sparse(pool: DescriptorPool) -> Codec:
-    return Codec(pool, zeros=False)
+    return Codec(pool, Options(zeros=False))
 
 
 def _new(pool: DescriptorPool, name: str, **fields: Any) -> Any:
@@ -67,7 +68,7 @@ def test_agrees_with_json_format_on_every_kind_of_field(echo_pool: DescriptorPoo
     descriptor = pool.FindMessageTypeByName("echo.v1.Thing")
     message = data.draw(messages(descriptor))
     for zeros in (False, True):
-        codec = Codec(pool, zeros=zeros)
+        codec = Codec(pool, Options(zeros=zeros))
         text = codec.dumps(message)
         theirs = json_format.MessageToDict(message, always_print_fields_with_no_presence=zeros, descriptor_pool=pool)
         assert orjson.loads(text) == orjson.loads(orjson.dumps(theirs))

@@ -1,4 +1,4 @@
-"""The cases of `tests/cases/transcoding_sse.json`: each one runs against a real gateway, or against our SSE readers.
+"""The areas `sse` and `sse-parse` of `tests/cases/transcoding.json`, against a real gateway or our SSE readers.
 
 Where a case leaves the choice, these tests say what was chosen: a cursor that is none is refused, there are no CORS
 headers (pages of other sites are not served), the query's cursor is the header's with the header before it, and a
@@ -11,7 +11,6 @@ import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -23,9 +22,10 @@ from gateway.limits import Limits
 from kernel.errors import FetchboxError, invalid, not_found, to_status, unavailable
 from tests import sse
 from tests.gateway.support import Call, Gateway, Rule, add_service, running
+from tests.gateway.transcoding.files import TABLE
 from worker_svc.tasks.sse import SseParser
 
-ROWS = {row["id"]: row for row in json.loads((Path(__file__).parents[1] / "cases/transcoding_sse.json").read_text())}
+ROWS = {row["id"]: row for row in json.loads(TABLE.read_text())}
 OVER_HTTP = [name for name in ROWS if name.startswith("SSE-")]
 OF_READERS = [name for name in ROWS if name.startswith("SSP-")]
 LIMITS = Limits(body=4096, heartbeat=15, first_message=10, stall=2.0)

@@ -1,4 +1,4 @@
-"""The reader of event streams against the rules of the standard; `tests/cases/transcoding_sse.json` holds its cases."""
+"""The reader of event streams against the rules of the standard; `tests/cases/transcoding.json` holds its cases."""
 
 import itertools
 

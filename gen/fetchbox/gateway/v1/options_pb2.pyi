@@ -33,6 +33,7 @@ class Rest(_message.Message):
     LAST_EVENT_ID_FIELD_FIELD_NUMBER: _builtins.int
     WEBSOCKET_FIELD_NUMBER: _builtins.int
     BODY_MESSAGE_FIELD_NUMBER: _builtins.int
+    RESPONSE_HEADERS_FIELD_NUMBER: _builtins.int
     success_status: _builtins.int
     """The status of a success; 0 means 200."""
     last_event_id_field: _builtins.str
@@ -51,6 +52,10 @@ class Rest(_message.Message):
         `tracestate` always travel.
         """
 
+    @_builtins.property
+    def response_headers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The initial metadata of the answer that becomes response headers, in lower case. Nothing else of it leaves."""
+
     def __init__(
         self,
         *,
@@ -59,10 +64,11 @@ class Rest(_message.Message):
         last_event_id_field: _builtins.str = ...,
         websocket: _builtins.bool = ...,
         body_message: _builtins.str = ...,
+        response_headers: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["body_message", b"body_message", "last_event_id_field", b"last_event_id_field", "request_headers", b"request_headers", "success_status", b"success_status", "websocket", b"websocket"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["body_message", b"body_message", "last_event_id_field", b"last_event_id_field", "request_headers", b"request_headers", "response_headers", b"response_headers", "success_status", b"success_status", "websocket", b"websocket"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
