@@ -14,6 +14,7 @@ from gateway import pages
 from gateway.codec import Codec
 from gateway.endpoint import endpoints
 from gateway.errors import ErrorPrinter
+from gateway.forwarded import Forwarding
 from gateway.handler import Handler
 from gateway.limits import Limits
 from gateway.options import Options
@@ -33,7 +34,12 @@ async def build(config: config_pb2.Config, resources: object = None) -> Service:
     codec = Codec(descriptor_pool.Default(), Options(milliseconds=True))
     limits = Limits(config.gateway.max_request_bytes, seconds(config.gateway.sse_heartbeat))
     handler = Handler(
-        endpoints(services, codec), ErrorPrinter(codec), limits, config.gateway.allowed_origins, pages.load()
+        endpoints(services, codec),
+        ErrorPrinter(codec),
+        limits,
+        config.gateway.allowed_origins,
+        pages.load(),
+        Forwarding(config.gateway.trusted_proxies),
     )
     return Service("gateway", [HttpServer(config.gateway.listen, handler, set(services.values()), tls)])
 

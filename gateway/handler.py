@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 import grpc
 from aiohttp import web
+from multidict import CIMultiDictProxy
 from opentelemetry.trace import SpanKind
 
 from fetchbox.errors.v1 import errors_pb2
@@ -21,11 +22,12 @@ from gateway import body, errors, upstream, websocket
 from gateway.answer import AnswerError
 from gateway.endpoint import Endpoint
 from gateway.errors import DeadlineError, ErrorPrinter, Failure, RefusedError
+from gateway.forwarded import Forwarding
 from gateway.limits import Limits
 from gateway.mismatch import MismatchError
 from gateway.outlet import HttpOutlet, Outlet
 from gateway.pages import Page
-from gateway.routes import Match, Router
+from gateway.routes import Match, Route, Router
 from gateway.streams import Stream
 from gateway.websocket import SocketOutlet
 from kernel.errors import FetchboxError, invalid
@@ -76,6 +78,7 @@ class Handler:
         limits: Limits,
         origins: Iterable[str] = (),
         pages: Mapping[str, Page] | None = None,
+        forwarding: Forwarding | None = None,
     ) -> None:
         """`origins` are those whose pages may open WebSockets, besides the gateway's own; `pages` stand by path."""
         self._endpoints = {id(endpoint.route): endpoint for endpoint in endpoints}
@@ -83,6 +86,7 @@ class Handler:
         self._printer = printer
         self.limits = limits
         self._pages = pages or {}
+        self._forwarding = forwarding or Forwarding()
         self._origins = frozenset(origin.lower() for origin in origins)
         self._streams: set[Stream] = set()
         self.draining = False
@@ -170,13 +174,17 @@ class Handler:
         request, route = exchange.request, endpoint.route
         text = await body.read(request, route, endpoint.binding, self.limits)
         messages, _ = endpoint.binding.build(match, exchange.query, text, body.content_type(request))
-        metadata = upstream.metadata(request.headers, route.rest, exchange.request_id, tracing.traceparent())
+        metadata = self._metadata(exchange, request.headers, route)
         timeout = upstream.deadline(request.headers, upstream.DEADLINE)
         call = endpoint.upstream.call(route, messages, metadata, timeout)
         answer = endpoint.printer.print(endpoint.printer.parse(await call))
         returned = upstream.returned(await call.initial_metadata(), route.rest) if route.rest.response_headers else {}
         headers = {**returned, **exchange.headers, "Content-Type": answer.content_type, "Cache-Control": "no-store"}
         return web.Response(status=route.rest.success_status or 200, body=answer.body, headers=headers)
+
+    def _metadata(self, exchange: _Exchange, headers: CIMultiDictProxy[str], route: Route) -> upstream.Metadata:
+        own = upstream.metadata(headers, route.rest, exchange.request_id, tracing.traceparent())
+        return own + self._forwarding.metadata(exchange.request)
 
     async def _stream(self, exchange: _Exchange, endpoint: Endpoint, match: Match) -> web.StreamResponse:
         request, route, headers = exchange.request, endpoint.route, exchange.request.headers
@@ -190,7 +198,7 @@ class Handler:
         text = await body.read(request, route, endpoint.binding, self.limits)
         cursor = headers.get("Last-Event-ID", "") if outlet.has_places else ""
         messages, resumes = endpoint.binding.build(match, exchange.query, text, body.content_type(request), cursor)
-        metadata = upstream.metadata(headers, route.rest, exchange.request_id, tracing.traceparent())
+        metadata = self._metadata(exchange, headers, route)
         timeout = upstream.deadline(headers, None)
         call = endpoint.upstream.call(route, messages, metadata, timeout)
         stream = Stream(call, endpoint.printer, outlet, self.limits, route.rest)

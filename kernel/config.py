@@ -8,7 +8,7 @@ environment variables that are no key of ours, since orchestrators inject such.
 import ipaddress
 import os
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -172,15 +172,20 @@ def _check(config: Config) -> None:
         raise ConfigError(*broken[0], more=tuple(broken[1:]))
 
 
+def _network_checks(key: str, networks: Iterable[str]) -> Iterator[tuple[str, str]]:
+    for network in networks:
+        try:
+            ipaddress.ip_network(network)
+        except ValueError as error:
+            yield key, f"{network!r} is no network: {error}"
+
+
 def _cross_checks(config: Config) -> Iterator[tuple[str, str]]:
     yield from _list_checks(config)
     if seconds(config.worker.backoff.base) > seconds(config.worker.backoff.max):
         yield "worker.backoff.base", "must not be longer than worker.backoff.max"
-    for network in config.fetcher.allow_networks:
-        try:
-            ipaddress.ip_network(network)
-        except ValueError as error:
-            yield "fetcher.allow_networks", f"{network!r} is no network: {error}"
+    yield from _network_checks("fetcher.allow_networks", config.fetcher.allow_networks)
+    yield from _network_checks("gateway.trusted_proxies", config.gateway.trusted_proxies)
     tls = config.security.tls
     if bool(tls.cert_file) != bool(tls.key_file):
         yield "security.tls", "needs both cert_file and key_file"

@@ -14,6 +14,7 @@ from fetchbox.gateway.v1 import options_pb2
 from gateway.codec import Codec
 from gateway.endpoint import endpoints
 from gateway.errors import ErrorPrinter
+from gateway.forwarded import Forwarding
 from gateway.handler import Handler
 from gateway.limits import Limits
 from gateway.options import Options
@@ -149,6 +150,7 @@ async def running(
     limits: Limits | None = None,
     target: str = "",
     options: Options | None = None,
+    forwarding: Forwarding | None = None,
     origins: Sequence[str] = (),
 ) -> AsyncIterator[Gateway]:
     """A gateway on a free port in front of the service, or in front of `target`."""
@@ -164,6 +166,7 @@ async def running(
         ErrorPrinter(Codec(descriptor_pool.Default())),
         limits or Limits(body=1 << 20, heartbeat=15.0),
         origins,
+        forwarding=forwarding or Forwarding(["127.0.0.0/8"]),
     )
     server = HttpServer("127.0.0.1:0", handler, [upstream])
     await server.start()

@@ -940,6 +940,7 @@ class Gateway(_message.Message):
     TASK_FIELD_NUMBER: _builtins.int
     FLOW_FIELD_NUMBER: _builtins.int
     ALLOWED_ORIGINS_FIELD_NUMBER: _builtins.int
+    TRUSTED_PROXIES_FIELD_NUMBER: _builtins.int
     listen: _builtins.str
     """`host:port` to listen at. Default `127.0.0.1:8080`."""
     ingest: _builtins.str
@@ -964,6 +965,12 @@ class Gateway(_message.Message):
         none.
         """
 
+    @_builtins.property
+    def trusted_proxies(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The networks of proxies whose `X-Forwarded-For`, `-Proto` and `-Host` are believed and go on to the services, with
+        the proxy appended. Anybody else's are left out. Default `127.0.0.0/8` and `::1/128`.
+        """
+
     def __init__(
         self,
         *,
@@ -976,10 +983,11 @@ class Gateway(_message.Message):
         task: _builtins.str = ...,
         flow: _builtins.str = ...,
         allowed_origins: _abc.Iterable[_builtins.str] | None = ...,
+        trusted_proxies: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["sse_heartbeat", b"sse_heartbeat"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["allowed_origins", b"allowed_origins", "flow", b"flow", "ingest", b"ingest", "listen", b"listen", "max_request_bytes", b"max_request_bytes", "operator", b"operator", "sse_heartbeat", b"sse_heartbeat", "task", b"task", "worker", b"worker"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["allowed_origins", b"allowed_origins", "flow", b"flow", "ingest", b"ingest", "listen", b"listen", "max_request_bytes", b"max_request_bytes", "operator", b"operator", "sse_heartbeat", b"sse_heartbeat", "task", b"task", "trusted_proxies", b"trusted_proxies", "worker", b"worker"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
