@@ -56,7 +56,7 @@ async def build(config: Config, resources: Resources, reached: Reached = _nothin
     await provision(redis, config)
     await objects.ensure_bucket()
     ledger, topics = Ledger(redis, config), Topics(redis, config)
-    announcer = Announcer(ledger, topics.status)
+    announcer = Announcer(ledger, topics)
     offload, running = Offload(), Running()
     publication = Publication(ledger, topics, reached)
     once = Once(Submits(redis), seconds(config.ingest.submit_lease), clock)

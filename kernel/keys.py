@@ -105,6 +105,25 @@ def job_index() -> str:
     return "fetchbox:jobs"
 
 
+STATES = "fetchbox:jobs:state"
+"""What the names of the indexes by state begin with. `{STATES}:tenants` is a hash: job with a tenant -> tenant."""
+
+
+def state_index(status: str, tenant: str = "") -> str:
+    """Sorted set: every job in a state, or those of one tenant in it -> when it was accepted, in ms.
+
+    The scripts that move a job keep it, in the same step.
+    """
+    return f"{STATES}:{status}:{tenant}" if tenant else f"{STATES}:{status}"
+
+
+STATES_BUILT = "fetchbox:jobs:states-built"
+"""String: how far the jobs of older releases have been entered in the indexes by state; `all` once it is done."""
+
+UNPUBLISHED = "fetchbox:jobs:unpublished"
+"""Sorted set: job whose end or replay is still to be published -> when that was, in ms of Redis time."""
+
+
 def ended_index() -> str:
     """Sorted set: every ended job -> when it ended, in ms; the pruner starts here."""
     return "fetchbox:jobs:ended"

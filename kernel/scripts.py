@@ -5,10 +5,17 @@ declaration below. All keys of one call share one cluster slot. Time is Redis `T
 """
 
 import hashlib
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
 _FOLDER = Path(__file__).parent / "lua"
+_INCLUDE = re.compile(r"^-- include (\w+)$", re.MULTILINE)
+
+
+def _part(include: re.Match[str]) -> str:
+    """What several scripts share stands in `kernel/lua/parts`."""
+    return (_FOLDER / "parts" / f"{include[1]}.lua").read_text(encoding="utf-8").rstrip()
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +33,7 @@ class Script:
     sha: str = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        source = (_FOLDER / f"{self.name}.lua").read_text(encoding="utf-8")
+        source = _INCLUDE.sub(_part, (_FOLDER / f"{self.name}.lua").read_text(encoding="utf-8"))
         if self.is_permitted:
             source = source.replace("#!lua\n", "#!lua flags=allow-oom\n", 1)
         object.__setattr__(self, "source", source)
@@ -35,15 +42,17 @@ class Script:
 
 _JOB = ("job", "events", "bits", "resources")
 _LANE = ("lane", "lease", "redo")
-_FLOWS = ("due", "wake")
-"""What begins or ends a job tells the engine of flows of, where the job is an attempt at a step."""
+_BEGINS = ("due", "wake", "states")
+"""What moves a job tells the engine of flows of it, where the job is an attempt at a step, and keeps the indexes."""
+_ENDS = (*_BEGINS, "unpublished")
+"""What ends a job, or opens it again, also notes that this is to be published."""
 
 # The submit.
 SUBMIT_BEGIN = Script("submit_begin", ("submit",), ("digest", "job_id", "lease_ms", "window_ms"))
 SUBMIT_FINISH = Script("submit_finish", ("submit",), ("job_id", "answer"))
 SUBMIT_FORGET = Script("submit_forget", ("submit",), ("job_id", "by"))
 OUTBOX = Script("outbox", ("outbox",), ("job_id",))
-ACCEPT = Script("accept", ("job", "events"), ("step",), ("field", "value"))
+ACCEPT = Script("accept", ("job", "events", "states"), ("step", "tenant"), ("field", "value"))
 PUBLISH = Script("publish", ("lane", "outbox"), ("job_id", "last", "traceparent"), ("payload",))
 PUBLISH_ONCE = Script("publish_once", ("lane", "replays"), ("once", "keep_ms", "recorded", "traceparent", "payload"))
 
@@ -53,10 +62,10 @@ TASK_ADMIT = Script(
 )
 TASK_ACCEPT = Script(
     "task_accept",
-    ("job", "events", "queue", "outbox", "open", "noted", "jobs", "expiring", "submit"),
+    ("job", "events", "queue", "outbox", "open", "noted", "jobs", "expiring", "states", "submit"),
     (
         *("task", "job_id", "payload", "traceparent", "flow", "step"),
-        *("admitted_ms", "ttl_s", "fresh_ms", "answer"),
+        *("admitted_ms", "ttl_s", "fresh_ms", "answer", "tenant"),
     ),
     ("field", "value"),
 )
@@ -102,40 +111,45 @@ EXPORT_NOTE = Script("export_note", ("cursors",), ("position", "epoch", "denied 
 # The job.
 START = Script(
     "start",
-    (*_JOB, *_FLOWS),
+    (*_JOB, *_BEGINS),
     ("worker", "step", "finalizes", "create"),
     ("index", "resource_id", "token"),
 )
 SETTLE = Script(
     "settle",
-    (*_JOB, "results", *_FLOWS),
+    (*_JOB, "results", *_ENDS),
     ("finalizes", "step"),
     ("index", "resource_id", "token", "outcome", "error", "detail"),
 )
 TASK_START = Script(
-    "task_start", ("job", "events", *_FLOWS), ("worker", "step", "delivery", "token", "attempt", "again", "entry")
+    "task_start", ("job", "events", *_BEGINS), ("worker", "step", "delivery", "token", "attempt", "again", "entry")
 )
 TASK_EVENTS = Script("task_events", ("job", "events"), ("token", "step", "first"), ("type", "data"))
-TASK_SETTLE = Script("task_settle", ("job", "events", *_FLOWS), ("token", "step", "outcome", "value", "data", "ttl_s"))
+TASK_SETTLE = Script("task_settle", ("job", "events", *_ENDS), ("token", "step", "outcome", "value", "data", "ttl_s"))
 TASK_REPLAY = Script(
     "task_replay",
-    ("job", "events", "outbox", "noted"),
+    ("job", "events", "outbox", "noted", "states", "unpublished"),
     ("task", "job_id", "expected_replay", "max_replays", "step"),
     ("field", "value"),
 )
 EXPIRE = Script("expire", ("job", "events"), ("ttl_s",))
 FINAL_BEGIN = Script("final_begin", ("job",), ("worker", "lease_ms"))
-FINAL_END = Script("final_end", (*_JOB, "results", *_FLOWS), ("worker", "generation", "step", "results_key", "error"))
-CANCEL = Script("cancel", ("job", "events", *_FLOWS), ("step", "error", "ttl_s"))
-REPLAY = Script("replay", _JOB, ("resource_id", "index", "expected_replay", "max_replays", "step", "resource_json"))
+FINAL_END = Script("final_end", (*_JOB, "results", *_ENDS), ("worker", "generation", "step", "results_key", "error"))
+CANCEL = Script("cancel", ("job", "events", *_ENDS), ("step", "error", "ttl_s"))
+REPLAY = Script(
+    "replay",
+    (*_JOB, "states", "unpublished"),
+    ("resource_id", "index", "expected_replay", "max_replays", "step", "resource_json"),
+)
 MIRROR = Script(
     "mirror",
-    ("job", "events", *_FLOWS),
+    ("job", "events", *_ENDS),
     ("step", "status", "completed", "failed", "total", "revision", "error"),
     ("field", "value"),
 )
-CLOSE = Script("close", ("job", "events", *_FLOWS), ("step", "idle_ms", "error"))
-DELETE = Script("delete", (*_JOB, "results"), ("ended_before_ms",))
+CLOSE = Script("close", ("job", "events", *_ENDS), ("step", "idle_ms", "error"))
+DELETE = Script("delete", (*_JOB, "results", "states"), ("ended_before_ms",))
+RELIST = Script("relist", ("states",), (), ("job",))
 
 # The priority lists.
 FILE_KNOWN = Script("file_known", ("seen",), ("tag",), ("field", "state"))

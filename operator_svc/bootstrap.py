@@ -13,6 +13,7 @@ from kernel.keys import GROUP_OPERATORS
 from kernel.ledger import JobEvent, Ledger
 from kernel.ledger.expiry import Expiry
 from kernel.ledger.leftovers import Leftovers
+from kernel.ledger.states import StateIndexes
 from kernel.lists.letters import FileLetters
 from kernel.lists.views import ListViews
 from kernel.log.backlog import Backlogs
@@ -42,6 +43,10 @@ _TIDY_SECONDS = 1.0
 """How long what bare workers acknowledged may count as backlog."""
 _HEALTH_SECONDS = 10.0
 """How old the metric of health may be."""
+_ENDS_SECONDS = 5.0
+"""How often ends are looked for whose publisher has died."""
+_STATES_SECONDS = 1.0
+"""How often some jobs are held against the indexes by state."""
 _EXPIRE_SECONDS = 5.0
 """How long an expired job may still be named by an index, in which every reader skips it."""
 
@@ -54,24 +59,29 @@ async def build(config: Config, resources: Resources) -> Service:
     redis, clock = resources.redis, resources.clock
     await provision(redis, config)
     ledger, topics = Ledger(redis, config), Topics(redis, config)
+    announcer = Announcer(ledger, topics)
     events = Feed[JobEvent]("operator-events", EventSource(redis, "operator-events"), clock)
     lines = Feed[Received[JobLog]]("operator-log-lines", LineSource(redis, "operator-log-lines"), clock)
     breaker_lines = BreakerLines(topics.logs.publish, clock)
     breakers = Breakers(redis, config.circuit_breaker, clock, lines=breaker_lines)
     views = ListViews(redis, config)
     health = _health(config, resources, Backlogs(redis, config), views, breakers)
-    service = _service(config, resources, ledger, topics, events, lines, breakers, views, health)
+    service = _service(config, resources, ledger, topics, announcer, events, lines, breakers, views, health)
     consumer = f"operator-{config.operator.listen}"
-    pruner = Pruner(ledger, redis, config)
+    pruner = Pruner(ledger, announcer, redis, config)
     every = seconds(config.operator.prune_interval)
     duties: list[Duty] = [
         events,
         lines,
         breakers,
-        Consumer("operator-mirror", topics.status.group(GROUP_OPERATORS, consumer), Mirror(ledger).apply, clock),
+        Consumer(
+            "operator-mirror", topics.status.group(GROUP_OPERATORS, consumer), Mirror(ledger, announcer).apply, clock
+        ),
         Consumer("operator-log-tail", topics.logs.group(GROUP_OPERATORS, consumer), tail.count, clock),
         Periodic("operator-pruner", every, pruner.run, clock),
-        Periodic("operator-tidier", _TIDY_SECONDS, _tidier(config, resources, ledger, topics).run, clock),
+        Periodic("operator-tidier", _TIDY_SECONDS, _tidier(config, resources, announcer).run, clock),
+        Periodic("operator-ends", _ENDS_SECONDS, announcer.sweep, clock),
+        Periodic("operator-states", _STATES_SECONDS, StateIndexes(redis, config).run, clock),
         Periodic("operator-expirer", _EXPIRE_SECONDS, Expirer(Expiry(redis, config)).run, clock),
         Periodic("operator-streams", every, StreamKeeper(redis, config).run, clock),
         *flows.duties(config, resources),
@@ -87,8 +97,7 @@ async def build(config: Config, resources: Resources) -> Service:
     return Service("operator", duties)
 
 
-def _tidier(config: Config, resources: Resources, ledger: Ledger, topics: Topics) -> Tidier:
-    announcer = Announcer(ledger, topics.status)
+def _tidier(config: Config, resources: Resources, announcer: Announcer) -> Tidier:
     leftovers = Leftovers(resources.redis, resources.clock, announcer.announce_all)
     return Tidier(Backlogs(resources.redis, config), leftovers)
 
@@ -98,6 +107,7 @@ def _service(
     resources: Resources,
     ledger: Ledger,
     topics: Topics,
+    announcer: Announcer,
     events: Feed[JobEvent],
     lines: Feed[Received[JobLog]],
     breakers: Breakers,
@@ -105,7 +115,6 @@ def _service(
     health: Health,
 ) -> OperatorService:
     letters = DeadLetters(resources.redis, config)
-    announcer = Announcer(ledger, topics.status)
     file_letters = FileLetters(resources.redis, config)
     return OperatorService(
         ledger=ledger,

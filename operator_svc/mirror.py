@@ -7,6 +7,7 @@ status may come when there is none: it makes none, since a job that is over must
 """
 
 from fetchbox.jobs.jobs_pb2 import JobStatus
+from kernel.announcements import Announcer
 from kernel.config import TASKS
 from kernel.ids import is_key_safe
 from kernel.ledger import Ledger
@@ -22,8 +23,9 @@ _EARLIER_MS = 3_600_000
 class Mirror:
     """Applies statuses to the ledger."""
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: Ledger, announcer: Announcer) -> None:
         self._ledger = ledger
+        self._announcer = announcer
 
     async def apply(self, received: Received[JobStatus]) -> None:
         """Applies one entry. One without a usable job id is refused, since ids become keys."""
@@ -37,6 +39,8 @@ class Mirror:
         if not status.log_offset:
             status.log_offset = max(0, parse_id(received.id)[0] - _EARLIER_MS) << SEQ_BITS
         changed = await self._ledger.mirror(status)
+        if changed:  # what our workers counted may have ended it
+            await self._announcer.announce_noted(status.job_id)
         metrics.MIRRORED.labels("applied" if changed else "ignored").inc()
 
 

@@ -10,6 +10,7 @@ the exporter may not have written into the lake yet, until that has been silent 
 from collections.abc import Sequence
 
 from fetchbox.config.v1.config_pb2 import Config
+from kernel.announcements import Announcer
 from kernel.config import millis
 from kernel.ledger import Ledger
 from kernel.ledger.retention import ExportedJobs, Retention
@@ -28,8 +29,9 @@ SAMPLE = 200
 class Pruner:
     """One pass after another; each is harmless beside that of another process."""
 
-    def __init__(self, ledger: Ledger, clients: RedisClients, config: Config) -> None:
+    def __init__(self, ledger: Ledger, announcer: Announcer, clients: RedisClients, config: Config) -> None:
         self._ledger = ledger
+        self._announcer = announcer
         self._clients = clients
         self._index = Retention(clients, config)
         self._exported = ExportedJobs(clients, config)
@@ -49,7 +51,9 @@ class Pruner:
         """Ends jobs of direct producers that gave no total and have had no news for the idle timeout."""
         closed = 0
         for job_id in await self._ledger.idle(self._idle_ms, MAX_CLOSED):
-            closed += await self._ledger.close(job_id, self._idle_ms)
+            if await self._ledger.close(job_id, self._idle_ms):
+                closed += 1
+                await self._announcer.announce(job_id)
         return closed
 
     async def remove_old(self) -> int:

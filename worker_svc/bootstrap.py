@@ -15,6 +15,7 @@ import grpc
 from fetchbox.config.v1.config_pb2 import Config
 from fetchbox.worker.v1 import worker_service_pb2 as pb
 from fetchbox.worker.v1 import worker_service_pb2_grpc as pb_grpc
+from kernel.announcements import Announcer
 from kernel.breakers import BreakerGauges, BreakerLines, Breakers
 from kernel.config import TASKS, seconds
 from kernel.flows.bus import internal_bus
@@ -43,7 +44,6 @@ from kernel.secret_values import read_secrets
 from kernel.service import Duty, Periodic, Service
 from kernel.telemetry import metrics
 from kernel.telemetry.context import about_worker
-from worker_svc.announcement import Announcement
 from worker_svc.cancel import POLL_SECONDS, CancelWatch
 from worker_svc.conclusion import Conclusion
 from worker_svc.connections import Connections
@@ -182,7 +182,7 @@ def _finalizer(base: _Base, lane: WorkerLane, handlers: HandlerRegistry) -> Fina
         lane,
         ledger,
         Conclusion(ledger, objects, handlers, base.deadlines.default),
-        Announcement(Topics(redis, base.config)),
+        Announcer(ledger, Topics(redis, base.config)).end,
         base.worker_id,
         base.resources.clock,
         base.lease_seconds,

@@ -9,6 +9,7 @@ from secrets import token_hex
 
 from fetchbox.config.v1.config_pb2 import Config
 from kernel import keys
+from kernel.announcements import Announcer
 from kernel.config import millis, seconds
 from kernel.flows.advancing import Advancing
 from kernel.flows.audit import Audit
@@ -25,6 +26,7 @@ from kernel.flows.sending import Sending, Submits
 from kernel.ids import uuid7
 from kernel.ledger import Ledger
 from kernel.ledger.task_queue import TaskQueue
+from kernel.log.topics import Topics
 from kernel.resources import Resources
 from kernel.service import Duty, Periodic
 
@@ -66,12 +68,14 @@ def flow_duties(
         Chance(uuid7, lambda: token_hex(_TOKEN_BYTES), random.random),
         partial(_submit_name, config),
     )
+    ledger = Ledger(redis, config)
     effects = Effects(
         link,
         config,
         Sending(redis, resources.objects, config, queue, submits),
         Deliveries(redis, config.flow_engine),
-        Ledger(redis, config),
+        ledger,
+        Announcer(ledger, Topics(redis, config)),
     )
     engine = FlowEngine(config, due, bell, advancing, effects, resources.objects, clock, random.random, reached)
     pause = seconds(config.observability.queue_sample_interval)

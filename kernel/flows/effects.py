@@ -10,6 +10,7 @@ from typing import Final
 from fetchbox.config.v1.config_pb2 import Config
 from fetchbox.errors.v1.errors_pb2 import REASON_NOT_FOUND, REASON_UNAVAILABLE
 from kernel import keys
+from kernel.announcements import Announcer
 from kernel.errors import FetchboxError
 from kernel.flows.decision import Decision, Send
 from kernel.flows.deliveries import Correlation, Deliveries
@@ -38,6 +39,7 @@ class Effects:
     sending: Sending
     deliveries: Deliveries
     ledger: Ledger
+    announcer: Announcer
 
     async def apply(self, looks: Sequence[Look]) -> None:
         """Everything but the sends to ingest. Raises `UNAVAILABLE` where Redis does not answer."""
@@ -108,7 +110,9 @@ class Effects:
 
     async def _cancel(self, job_id: str, error: tuple[str, str]) -> None:
         try:
-            await self.ledger.cancel(job_id, BY, error)
+            changed, _ = await self.ledger.cancel(job_id, BY, error)
+            if changed:
+                await self.announcer.announce(job_id)
         except FetchboxError as gone:
             if gone.reason != REASON_NOT_FOUND:
                 raise

@@ -105,6 +105,7 @@ class Outcomes:
             self._publisher.status(flush, job)
         if job.ended and b"n" in verdicts:
             flush.jobs_ended.append((job.job_type, job.status))
+            flush.published.append(job.job_id)
 
     def repeated(self, flush: Flush, job: Snapshot, entries: Sequence[tuple[Entry, Any]]) -> None:
         """Entries that were delivered although they are settled: what was published may be lost, so again."""

@@ -200,6 +200,8 @@ class Flush:
     acknowledged: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     removed: list[str] = field(default_factory=list)
     """Entries of the queue, each followed by its task where its creation counted it, else by nothing."""
+    published: list[str] = field(default_factory=list)
+    """Jobs whose end this flush publishes: the notes of it are taken back with the acknowledgements."""
     jobs_ended: list[tuple[str, str]] = field(default_factory=list)
     """Type and status of each job that ended, for the counters."""
     told: list[tuple[Item, str, bool]] = field(default_factory=list)
@@ -247,6 +249,8 @@ class Flush:
         if self.removed:
             names = [keys.QUEUE, keys.redo(keys.QUEUE), keys.delayed(keys.QUEUE), keys.open_tasks()]
             made.append(command(scripts.TASK_ACKNOWLEDGE, names, [keys.GROUP_WORKERS, *self.removed]))
+        if self.published:
+            made.append(("ZREM", keys.UNPUBLISHED, *self.published))
         return made
 
 

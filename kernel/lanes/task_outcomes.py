@@ -60,10 +60,14 @@ class TaskOutcomes:
     def again(
         self, flush: Flush, task: QueuedTask, status: str, updated: int, created: int, revision: int, error: bytes
     ) -> None:
-        """The publications of a job that has ended: a crash may have lost them."""
+        """The publications of a job that has ended: a crash may have lost them.
+
+        How a job that is done came to its result is not known here: a note that stands is left to the `Announcer`.
+        """
         self._status(flush, task, status, updated, created, revision, error)
         if status == "error":
             self._failed(flush, task, error, updated)
+            flush.published.append(task.job_id)
 
     def forget(self, flush: Flush, entry: Entry) -> None:
         """Takes an entry off the queue that is not to run."""
@@ -86,6 +90,7 @@ class TaskOutcomes:
                 flush, task.job_id, completed_line(task, updated, verdict.attempts, item.claim.began_ms)
             )
         flush.jobs_ended.append((task.task, status))
+        flush.published.append(task.job_id)
         self._end(flush, item, "failed" if failed else "completed")
 
     def _parked(self, flush: Flush, item: Item, updated: int) -> None:

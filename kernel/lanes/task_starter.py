@@ -11,7 +11,7 @@ from kernel.lanes.entry import Entry, claimed, queued_task, token
 from kernel.lanes.publications import Flush
 from kernel.lanes.task_outcomes import TaskOutcomes
 from kernel.lanes.types import Claim
-from kernel.ledger.base import task_keys
+from kernel.ledger.base import begin_keys
 from kernel.pipe import Command
 
 
@@ -22,7 +22,7 @@ class TaskStarter:
         self._outcomes = outcomes
         self._crash_limit = config.worker.crash_limit
         self._default_ttl = config.tasks.job_ttl_s
-        self._call = JobCall(scripts.TASK_START, task_keys, (worker, "worker.claim"))
+        self._call = JobCall(scripts.TASK_START, begin_keys, (worker, "worker.claim"))
 
     def command(self, entry: Entry) -> Command:
         """The call of `task_start`."""

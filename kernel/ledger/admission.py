@@ -181,10 +181,11 @@ class Admission:
             *QUEUE_KEYS,
             keys.job_index(),
             keys.expiring_index(),
+            keys.STATES,
         ]
         args: list[Any] = [new.task, new.job_id, new.payload, new.traceparent, new.flow, ENQUEUED_BY]
         args += (item.admitted_ms, new.ttl_s, self._fresh_ms(item))
-        args.append(keep.answer(item.admitted_ms) if keep else b"")
+        args += (keep.answer(item.admitted_ms) if keep else b"", new.tenant)
         for name, value in (("tenant", new.tenant), ("trace_id", new.trace_id), ("flow", new.flow)):
             if value:
                 args += (name, value)

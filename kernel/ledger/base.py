@@ -54,8 +54,10 @@ class Base:
         await self._clients.commands.execute_command("ZREM", keys.open_index(), job_id)
 
 
-SIGNAL = (keys.FLOWS_DUE, keys.FLOWS_WAKE)
-"""The last keys of the scripts that begin or end a job: by them they tell that the run of a flow is to be looked at."""
+BEGINS = (keys.FLOWS_DUE, keys.FLOWS_WAKE, keys.STATES)
+"""The last keys of the scripts that begin a job: an engine is to look at its run, and it changes its index."""
+ENDS = (*BEGINS, keys.UNPUBLISHED)
+"""The last keys of the scripts that end a job: they also note that its end is to be published."""
 
 
 def job_keys(job_id: str) -> list[str]:
@@ -70,12 +72,32 @@ def all_keys(job_id: str) -> list[str]:
 
 def start_keys(job_id: str) -> list[str]:
     """The keys of `start`."""
-    return [*job_keys(job_id), *SIGNAL]
+    return [*job_keys(job_id), *BEGINS]
 
 
 def settle_keys(job_id: str) -> list[str]:
     """The keys of the scripts that settle tasks of a job or end it."""
-    return [*all_keys(job_id), *SIGNAL]
+    return [*all_keys(job_id), *ENDS]
+
+
+def delete_keys(job_id: str) -> list[str]:
+    """The keys of `delete`."""
+    return [*all_keys(job_id), keys.STATES]
+
+
+def accept_keys(job_id: str) -> list[str]:
+    """The keys of the scripts that make a record."""
+    return [*record_keys(job_id), keys.STATES]
+
+
+def reopen_keys(job_id: str) -> list[str]:
+    """The keys of `task_replay`."""
+    return [*record_keys(job_id), keys.outbox(keys.QUEUE), keys.noted_tasks(), keys.STATES, keys.UNPUBLISHED]
+
+
+def replay_keys(job_id: str) -> list[str]:
+    """The keys of `replay`."""
+    return [*job_keys(job_id), keys.STATES, keys.UNPUBLISHED]
 
 
 def record_keys(job_id: str) -> list[str]:
@@ -83,6 +105,11 @@ def record_keys(job_id: str) -> list[str]:
     return [keys.job(job_id), keys.job_events(job_id)]
 
 
+def begin_keys(job_id: str) -> list[str]:
+    """The keys of `task_start`."""
+    return [*record_keys(job_id), *BEGINS]
+
+
 def task_keys(job_id: str) -> list[str]:
-    """The keys of the scripts that begin or end a task of seed 004, or a whole job."""
-    return [*record_keys(job_id), *SIGNAL]
+    """The keys of the scripts that end a task of seed 004, or a whole job."""
+    return [*record_keys(job_id), *ENDS]

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kernel import keys, scripts
-from kernel.ledger.base import TERMINAL, Base, all_keys
+from kernel.ledger.base import TERMINAL, Base, delete_keys
 from kernel.ledger.records import pairs
 
 _GONE = -2
@@ -60,12 +60,14 @@ class Expiry(Base):
         names = list(gone)
         for orphan in await self._orphans(names):
             # Removes what a late writer left beside a record that is gone, and nothing of one that is back.
-            await self._clients.call(scripts.DELETE, all_keys(orphan), [0])
+            await self._clients.call(scripts.DELETE, delete_keys(orphan), [0])
         indexes = (keys.job_index(), keys.ended_index(), keys.open_index())
         replies = await self._many(
             [*(("ZREM", index, *names) for index in indexes), *(("EXISTS", keys.job(job_id)) for job_id in names)]
         )
         back = [job_id for job_id, there in zip(names, replies[len(indexes) :], strict=True) if there]
+        # With their states as well: a replay may have made the record again since.
+        await self._clients.call(scripts.RELIST, [keys.STATES], [keys.job(job_id) for job_id in names])
         await self._relist(back)
         forgotten = [part for job_id in names if job_id not in back for part in (gone[job_id], job_id)]
         return int(await self._clients.call(scripts.UNINDEX, [keys.expiring_index()], forgotten)) if forgotten else 0

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from itertools import islice
 
 from kernel import keys, scripts
-from kernel.ledger.base import Base
+from kernel.ledger.base import Base, accept_keys
 from kernel.ledger.record import JobRecord, to_fields
 
 _CHUNK = 1000
@@ -22,8 +22,8 @@ class Intake(Base):
         """Writes the record as `queued` and its first event, once; False where it existed."""
         made, created_ms, _ = await self._clients.call(
             scripts.ACCEPT,
-            [keys.job(record.job_id), keys.job_events(record.job_id)],
-            ["ingest.accept", *to_fields(record, self._config.object_store.bucket)],
+            accept_keys(record.job_id),
+            ["ingest.accept", record.tenant, *to_fields(record, self._config.object_store.bucket)],
         )
         await self._clients.commands.execute_command("ZADD", keys.job_index(), created_ms, record.job_id)
         return bool(made)

@@ -118,6 +118,8 @@ class Leftovers:
             )
         job_ids = [entry.job_id for entry in over if entry.job_id]
         if over:
+            # Bare workers write the record alone, and nothing moves the job to the index of its state.
+            await self._clients.call(scripts.RELIST, [keys.STATES], [keys.job(job_id) for job_id in job_ids])
             await self._announce(job_ids)
             await self._clients.call(
                 scripts.TASK_ACKNOWLEDGE,

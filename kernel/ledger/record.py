@@ -99,11 +99,10 @@ def stored_results(bucket: str, record: JobRecord, key: str) -> str:
 
 
 def to_fields(record: JobRecord, bucket: str) -> list[str | int]:
-    """Field, value, ... of a new record; what can be derived is left out."""
+    """Field, value, ... of a new record but its tenant; what can be derived is left out."""
     fields: list[str | int] = ["job_id", record.job_id, "task", record.task, "job_type", record.job_type]
     fields += ["resource_total", record.resource_total, "resource_completed", 0, "resource_failed", 0]
     optional: dict[str, str | int] = {
-        "tenant": record.tenant,
         "trace_id": record.trace_id,
         "log_offset": record.log_offset,
     }

@@ -1,4 +1,4 @@
-"""Reading records: one, many, and page by page. What an index names in vain is skipped."""
+"""Reading records: one, many, and all. What an index names in vain is skipped."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ from kernel.ledger.record import FIELDS, JobRecord, from_hash
 
 _SCAN = 200
 """Records read in one round trip."""
-_ROUNDS = 25
-"""Rounds of one page: a page over a long index with a rare filter ends early, with a cursor to go on from."""
 
 
 class Records(Base):
@@ -32,24 +30,6 @@ class Records(Base):
             from_hash({**record, b"job_id": job_id.encode()}, bucket) if (record := _mapping(values)) else None
             for job_id, values in zip(job_ids, found, strict=True)
         ]
-
-    async def page(
-        self, limit: int, before: str = "", *, status: str = "", job_type: str = "", tenant: str = "", task: str = ""
-    ) -> tuple[list[JobRecord], str]:
-        """Up to `limit` records that match, newest first, and the cursor of the next page (empty: none left)."""
-        taken: list[JobRecord] = []
-        cursor = before
-        for _ in range(_ROUNDS):
-            ids, following = await self._index(cursor, min(_SCAN, max(limit, 1)))
-            for cursor, record in zip(ids, await self.get_many([_id(mark) for mark in ids]), strict=True):
-                if record is None or not _matches(record, status, job_type, tenant, task):
-                    continue
-                taken.append(record)
-                if len(taken) == limit:
-                    return taken, cursor if following or cursor != ids[-1] else ""
-            if not following:
-                return taken, ""
-        return taken, cursor
 
     async def all(self) -> AsyncIterator[JobRecord]:
         """Every record, oldest first; those that come or go meanwhile may be missed."""
@@ -88,26 +68,6 @@ class Records(Base):
         found = await self._many([("MEMORY", "USAGE", name(job_id), "SAMPLES", 0) for name in names])
         return sum(count for count in found if isinstance(count, int))
 
-    async def _index(self, cursor: str, count: int) -> tuple[list[str], bool]:
-        """Marks (`ms/job id`) older than the cursor, newest first, and whether more follow."""
-        score, _, member = cursor.partition("/")
-        marks: list[str] = []
-        offset = 0
-        while len(marks) < count:
-            rows = await self._clients.commands.execute_command(
-                "ZREVRANGEBYSCORE", keys.job_index(), score or "+inf", "-inf", "WITHSCORES", "LIMIT", offset, count + 1
-            )
-            found = pairs(rows)
-            marks += [f"{at}/{job_id}" for job_id, at in found if not cursor or str(at) != score or job_id < member]
-            if len(found) <= count:
-                return marks[:count], len(marks) > count
-            offset += len(found)
-        return marks[:count], True
-
-
-def _id(mark: str) -> str:
-    return mark.partition("/")[2]
-
 
 def pairs(rows: list[Any]) -> list[tuple[str, int]]:
     """`(member, score)` of a reply WITHSCORES, flat or in pairs."""
@@ -123,12 +83,3 @@ def _mapping(values: object) -> dict[bytes, bytes]:
     if not isinstance(values, list):  # what is there is no record
         return {}
     return {name: value for name, value in zip(FIELDS, values, strict=True) if value is not None}
-
-
-def _matches(record: JobRecord, status: str, job_type: str, tenant: str, task: str) -> bool:
-    return (
-        (not status or record.status == status)
-        and (not job_type or record.job_type == job_type)
-        and (not tenant or record.tenant == tenant)
-        and (not task or record.task == task)
-    )

@@ -9,7 +9,7 @@ import orjson
 from fetchbox.jobs.jobs_pb2 import QueuedTask
 from kernel import keys, scripts
 from kernel.errors import no_job
-from kernel.ledger.base import Base, all_keys, job_keys, record_keys, task_keys
+from kernel.ledger.base import Base, delete_keys, reopen_keys, replay_keys, task_keys
 from kernel.ledger.record import FETCH, error_json
 
 _CANCELED: Final = ("SYSTEM_CANCELED", "the job was canceled")
@@ -52,7 +52,7 @@ class Steering(Base):
         """
         outcome, number = await self._clients.call(
             scripts.REPLAY,
-            job_keys(job_id),
+            replay_keys(job_id),
             [
                 resource_id,
                 resource_index,
@@ -75,7 +75,7 @@ class Steering(Base):
         ttl_s = task.ttl_s or self._config.tasks.job_ttl_s
         outcome, number, created_ms = await self._clients.call(
             scripts.TASK_REPLAY,
-            [*record_keys(task.job_id), keys.outbox(keys.QUEUE), keys.noted_tasks()],
+            reopen_keys(task.job_id),
             [
                 *(task.task, task.job_id, task.replay, max_replays, "operator.replay"),
                 *(_fields(task, ttl_s) if remake else ()),
@@ -91,7 +91,7 @@ class Steering(Base):
 
     async def delete(self, job_id: str, ended_before_ms: int) -> bool:
         """Forgets a job that ended before that time; False where it is open (again) or ended later."""
-        removed = await self._clients.call(scripts.DELETE, all_keys(job_id), [ended_before_ms])
+        removed = await self._clients.call(scripts.DELETE, delete_keys(job_id), [ended_before_ms])
         if removed:
             await self._many(
                 [("ZREM", index(), job_id) for index in (keys.ended_index, keys.open_index, keys.job_index)]

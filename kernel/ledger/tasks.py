@@ -8,11 +8,14 @@ from typing import Any
 
 import orjson
 
+from fetchbox.jobs.jobs_pb2 import QueuedTask
 from kernel import keys
 from kernel.ledger.base import Base
 from kernel.ledger.record import FETCH, FIELDS, JobRecord, from_hash
 
 _TEXTS = (b"payload", b"result")
+_NUMBER_DIGITS = 7
+"""What others wrote may be no number that fits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +49,22 @@ class TaskRecords(Base):
             result=json_value(values.get(b"result", b"")),
             error=json_value(record.error),
         )
+
+    async def queued_task(self, job_id: str) -> QueuedTask | None:
+        """The task of a job as its entry of the queue carries it; None where there is no record (any more)."""
+        fields = ("task", "payload", "tenant", "trace_id", "ttl_s", "flow", "replays")
+        reply = await self._one("HMGET", keys.job(job_id), *fields) or ()
+        values = {name: value for name, value in zip(fields, reply, strict=False) if value is not None}
+        if not values:
+            return None
+        task = QueuedTask(job_id=job_id, payload=values.get("payload", b""))
+        for name in ("task", "tenant", "trace_id", "flow"):
+            setattr(task, name, values.get(name, b"").decode(errors="replace"))
+        for name, field in (("ttl_s", "ttl_s"), ("replays", "replay")):
+            value = values.get(name, b"")
+            if value.isdigit() and len(value) <= _NUMBER_DIGITS:
+                setattr(task, field, int(value))
+        return task
 
 
 def json_value(text: bytes) -> bytes:

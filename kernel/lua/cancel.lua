@@ -1,10 +1,11 @@
 #!lua flags=allow-oom
 -- cancel: ends a job that has not ended; the clock of a task's record begins to run
--- KEYS job, events, due, wake
+-- KEYS job, events, due, wake, states, unpublished
 -- ARGV step, error, ttl_s
 -- returns {1, 'canceled', updated ms, task} | {0, status that stands, updated ms, task}; status `gone`: no record
 -- Ttl_s is for a task's record that names none. The job of a manifest (task `fetch`) is kept until it is pruned.
-local E = KEYS[2]
+-- include listed
+local E, id = KEYS[2], string.sub(KEYS[1], 5)
 -- What others wrote may be no number, or none that fits.
 local function whole(text) return text and #text <= 15 and tonumber(string.match(text, '^%d+$')) end
 -- A foreign key of this name that takes no events would leave the job without its end.
@@ -15,7 +16,7 @@ local function tell(...)
     redis.call('XADD', E, '*', ...)
   end
 end
-local h = redis.call('HMGET', KEYS[1], 'status', 'rev', 'updated_ts', 'task', 'ttl_s', 'flow')
+local h = redis.call('HMGET', KEYS[1], 'status', 'rev', 'updated_ts', 'task', 'ttl_s', 'flow', 'tenant', 'created_ts')
 if not h[1] and redis.call('EXISTS', KEYS[1]) == 0 then return {0, 'gone', 0, ''} end
 local task = h[4] or 'fetch'
 -- A word that is not known is no end.
@@ -25,6 +26,8 @@ end
 local t = redis.call('TIME')
 local now = string.format('%d', t[1] * 1000 + math.floor(t[2] / 1000))
 redis.call('HSET', KEYS[1], 'status', 'canceled', 'updated_ts', now, 'error', ARGV[2], 'rev', (whole(h[2]) or 1) + 1)
+listed(KEYS[5], id, h[7], whole(h[8]) or 0, h[1], 'canceled')
+redis.call('ZADD', KEYS[6], now, id)
 tell('type', 'canceled', 'ts', now, 'step', ARGV[1], 'data', '{}')
 if task == 'fetch' then
   redis.call('HSET', KEYS[1], 'fin', '')

@@ -1,10 +1,11 @@
 #!lua flags=allow-oom
 -- final_end: ends a job whose finalization was this worker's; a canceled one only gets its results
--- KEYS job, events, bits, resources, results, due, wake
+-- KEYS job, events, bits, resources, results, due, wake, states, unpublished
 -- ARGV worker, generation, step, results_key, error
 -- returns {1, status, updated ms} this call ended it | {0, status that stands, updated ms}; status `fenced`: another holds it, `gone`: no record
+-- include listed
 local h = redis.call('HMGET', KEYS[1], 'status', 'fin', 'fin_gen', 'resource_completed', 'resource_failed',
-  'resource_total', 'rev', 'updated_ts', 'flow')
+  'resource_total', 'rev', 'updated_ts', 'flow', 'tenant', 'created_ts')
 if not h[1] then return {0, 'gone', 0} end
 if h[1] == 'canceled' then
   if ARGV[4] ~= '' then redis.call('HSET', KEYS[1], 'results', ARGV[4]) end
@@ -18,6 +19,8 @@ local ok, bad = tonumber(h[4] or 0), tonumber(h[5] or 0)
 local status = bad == 0 and 'done' or (ok == 0 and 'error' or 'partial')
 if ARGV[5] ~= '' then status = 'error' end
 redis.call('HSET', KEYS[1], 'status', status, 'updated_ts', now, 'fin', '', 'rev', tonumber(h[7] or 1) + 1)
+listed(KEYS[8], string.sub(KEYS[1], 5), h[10], tonumber(h[11]) or 0, h[1], status)
+redis.call('ZADD', KEYS[9], now, string.sub(KEYS[1], 5))
 redis.call('HDEL', KEYS[1], 'fin_until')
 if ARGV[4] ~= '' then redis.call('HSET', KEYS[1], 'results', ARGV[4]) end
 if ARGV[5] ~= '' then redis.call('HSET', KEYS[1], 'error', ARGV[5]) end

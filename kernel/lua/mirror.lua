@@ -1,12 +1,13 @@
 #!lua flags=allow-oom
 -- mirror: applies a JobStatus of a job whose tasks or status come from others
--- KEYS job, events, due, wake
+-- KEYS job, events, due, wake, states, unpublished
 -- ARGV step, status, completed, failed, total, revision, error, each: field, value
 -- returns {1 changed | 2 as it was | 0 a job of ingest's, status, total, created ms, updated ms}
 -- Counts only rise, a terminal state absorbs, and a revision (0 for none) is applied only above the recorded one.
 -- Fields and values make a record where there is none. Jobs of ingest are never touched; of a direct producer's job
 -- that our workers run only the total is taken.
-local J, E = KEYS[1], KEYS[2]
+-- include listed
+local J, E, id = KEYS[1], KEYS[2], string.sub(KEYS[1], 5)
 local t = redis.call('TIME')
 local now = string.format('%d', t[1] * 1000 + math.floor(t[2] / 1000))
 local said, total_said, revision = ARGV[2], tonumber(ARGV[5]), tonumber(ARGV[6])
@@ -19,7 +20,7 @@ if redis.call('EXISTS', J) == 0 then
   made = true
 end
 local h = redis.call('HMGET', J, 'status', 'resource_completed', 'resource_failed', 'resource_total', 'direct', 'rev',
-  'worker', 'created_ts', 'updated_ts', 'flow')
+  'worker', 'created_ts', 'updated_ts', 'flow', 'tenant')
 local status, ok, bad, total = h[1], tonumber(h[2] or 0), tonumber(h[3] or 0), tonumber(h[4] or 0)
 local recorded = tonumber(h[6] or 0)
 local function answer(changed, at) return {changed, status, total, tonumber(h[8]), tonumber(at)} end
@@ -51,6 +52,9 @@ if said ~= status and said ~= 'queued' then
   status = said
   set('status', status)
 end
+if made or ty then listed(KEYS[5], id, h[11], h[8], made and '' or h[1], status) end
+-- Whoever told of the end told it there; what our workers counted is still to be published.
+if h[7] and ty and status ~= 'running' then redis.call('ZADD', KEYS[6], now, id) end
 if #news == 0 then return answer(made and 1 or 2, h[9]) end
 redis.call('HSET', J, 'updated_ts', now, unpack(news))
 if ty then

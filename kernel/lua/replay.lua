@@ -1,12 +1,13 @@
 #!lua flags=allow-oom
 -- replay: opens a failed resource again and raises its fence, so that no earlier run can settle it
--- KEYS job, events, bits, resources
+-- KEYS job, events, bits, resources, states, unpublished
 -- ARGV resource_id, index, expected_replay, max_replays, step, resource_json
 -- returns {outcome, number of the replay}; outcome: replayed | already_replayed (publish it again, that is harmless) |
 --   not_failed | too_many_replays | canceled | gone. max_replays 0 waives the cap
+-- include listed
 local J, E, B, R = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local id, index = ARGV[1], tonumber(ARGV[2])
-local h = redis.call('HMGET', J, 'status', 'resource_total', 'resource_failed', 'direct', 'replays', 'rev')
+local h = redis.call('HMGET', J, 'status', 'resource_total', 'resource_failed', 'direct', 'replays', 'rev', 'tenant', 'created_ts')
 if not h[1] then return {'gone', 0} end
 local total = tonumber(h[2] or 0)
 local one = total == 1 and h[4] ~= '1'
@@ -29,6 +30,8 @@ local t = redis.call('TIME')
 local now = string.format('%d', t[1] * 1000 + math.floor(t[2] / 1000))
 redis.call('HSET', J, 'status', 'running', 'updated_ts', now, 'resource_failed', tonumber(h[3]) - 1, 'fin', '',
   'rev', tonumber(h[6] or 1) + 1)
+listed(KEYS[5], string.sub(J, 5), h[7], tonumber(h[8]) or 0, h[1], 'running')
+redis.call('ZADD', KEYS[6], now, string.sub(J, 5))
 redis.call('XADD', E, '*', 'type', 'replayed', 'ts', now, 'step', ARGV[5], 'data',
   '{"resource_id":' .. ARGV[6] .. ',"replay":' .. number .. '}')
 return {'replayed', number}

@@ -1,15 +1,16 @@
 #!lua flags=allow-oom
 -- settle: records the outcomes of tasks of one job, ends the job with the last of them, and tells how things stand
--- KEYS job, events, bits, resources, results, due, wake
+-- KEYS job, events, bits, resources, results, due, wake, states, unpublished
 -- ARGV finalizes, step, each: index, resource_id, token, outcome, error, detail
 -- returns {status, fin, completed, failed, total, revision, updated ms, created ms, log offset, error, direct,
 --   then one verdict a task}; {'gone'} where there is no record any more
 -- An outcome is o (completed) | f (failed for good) | r (another attempt follows; detail is its event's data).
 -- A verdict is n (recorded now) | r (told) | s (completed before) | the error JSON it failed with before | x (fenced:
 -- a later claim owns it) | c (the job has ended without it).
+-- include listed
 local J, E, B, R, D = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local h = redis.call('HMGET', J, 'status', 'fin', 'resource_completed', 'resource_failed', 'resource_total', 'rev',
-  'updated_ts', 'created_ts', 'log_offset', 'error', 'direct', 'fence', 'flow')
+  'updated_ts', 'created_ts', 'log_offset', 'error', 'direct', 'fence', 'flow', 'tenant')
 local status, fin = h[1], h[2] or ''
 if not status then return {'gone'} end
 local ok, bad, total = tonumber(h[3] or 0), tonumber(h[4] or 0), tonumber(h[5] or 0)
@@ -110,6 +111,8 @@ if ok + bad > before then
   end
   redis.call('HSET', J, unpack(set))
   if all and ARGV[1] ~= '1' then
+    listed(KEYS[8], string.sub(J, 5), h[14], h[8], h[1], status)
+    redis.call('ZADD', KEYS[9], now, string.sub(J, 5))
     redis.call('XADD', E, '*', 'type', status == 'error' and 'error' or 'done', 'ts', now, 'step', ARGV[2], 'data', counts())
     if h[13] then  -- it is an attempt at a step of a flow: an engine is to look at that run
       redis.call('ZADD', KEYS[6], now, string.match(h[13], '^%S*'))

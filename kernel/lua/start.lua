@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- start: turns a job to running and says of each task of a claimed batch whether it is to run
--- KEYS job, events, bits, resources, due, wake
+-- KEYS job, events, bits, resources, due, wake, states
 -- ARGV worker, step, finalizes, create, each: index, resource_id, token
 -- returns {now ms, about, then one verdict a task}; {'gone'} where the record is gone and must not be made again
 -- create is the JSON of what a direct producer's record is made of: job_type, tenant, total, manifest_key, trace_id;
@@ -8,6 +8,7 @@
 -- log offset, error, direct}, or nil where that is of no use: every task is to run, and ingest knows the job.
 -- A verdict is the token to run it with | 0 completed before | the error JSON it failed with | -1 a replay has
 -- overtaken it | -2 its job has ended without it. A token is replay * 2^20 + deliveries.
+-- include listed
 local J, E, B, R = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local t = redis.call('TIME')
 local now = string.format('%d', t[1] * 1000 + math.floor(t[2] / 1000))
@@ -30,13 +31,14 @@ if redis.call('EXISTS', J) == 0 then
   create()
 end
 local h = redis.call('HMGET', J, 'status', 'fin', 'resource_completed', 'resource_failed', 'resource_total', 'rev',
-  'updated_ts', 'created_ts', 'log_offset', 'error', 'direct', 'fence', 'worker', 'flow')
+  'updated_ts', 'created_ts', 'log_offset', 'error', 'direct', 'fence', 'worker', 'flow', 'tenant')
 local status, rev, updated = h[1], tonumber(h[6] or 1), h[7]
 local ok, bad, total = tonumber(h[3] or 0), tonumber(h[4] or 0), tonumber(h[5] or 0)
 local ended = status ~= 'queued' and status ~= 'running'
 if status == 'queued' or not ended and not h[13] then
   rev, updated = rev + 1, now
   redis.call('HSET', J, 'status', 'running', 'updated_ts', now, 'worker', ARGV[1], 'rev', rev)
+  listed(KEYS[7], string.sub(J, 5), h[15], h[8], status, 'running')
   if total == 0 and ARGV[3] == '1' then redis.call('HSET', J, 'final', '1') end
   if status == 'queued' then redis.call('XADD', E, '*', 'type', 'running', 'ts', now, 'step', ARGV[2], 'data', '{}') end
   if h[14] then  -- it is an attempt at a step of a flow: an engine is to look at that run

@@ -1,12 +1,13 @@
 #!lua flags=allow-oom
 -- task_replay: opens a failed task job again and raises its fence, so that no earlier run can settle it
--- KEYS job, events, outbox, noted
+-- KEYS job, events, outbox, noted, states, unpublished
 -- ARGV task, job_id, expected_replay, max_replays, step, each: field, value
 -- returns {outcome, number of the replay, created ms}; outcome: replayed | already_replayed (publish it again, that is
 --   harmless) | not_failed | too_many_replays | canceled | gone. max_replays 0 waives the cap
 -- It is noted in the outbox until its entry is added: the sweep adds it where the operator dies in between.
 -- Fields and values make a record again whose time is over; without them it stays gone.
-local J, E = KEYS[1], KEYS[2]
+-- include listed
+local J, E, id = KEYS[1], KEYS[2], string.sub(KEYS[1], 5)
 -- What others wrote may be no number, or none that fits.
 local function whole(text) return text and #text <= 15 and tonumber(string.match(text, '^%d+$')) end
 -- A foreign key of this name that takes no events would leave the job without its end.
@@ -42,6 +43,8 @@ if not h[1] then
 end
 redis.call('HSET', J, 'status', 'queued', 'updated_ts', now, 'result', '', 'error', '', 'replays', number, 'fence', fence,
   'rev', rev)
+listed(KEYS[5], id, redis.call('HGET', J, 'tenant'), created, h[1] or '*', 'queued')
+redis.call('ZADD', KEYS[6], now, id)
 -- What belongs to the last attempt must not be taken for the next one's.
 redis.call('HDEL', J, 'worker', 'delivery', 'told', 'retried', 'entry')
 if redis.call('ZADD', KEYS[3], 'NX', now, ARGV[1] .. '/' .. ARGV[2]) == 1 then

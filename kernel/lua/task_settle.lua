@@ -1,11 +1,12 @@
 #!lua flags=allow-oom
 -- task_settle: records the outcome of an attempt, and ends the job unless another attempt follows
--- KEYS job, events, due, wake
+-- KEYS job, events, due, wake, states, unpublished
 -- ARGV token, step, outcome, value, data, ttl_s
 -- returns {verdict, status, updated ms, created ms, revision, error}; {'gone'} where there is no record any more
 -- An outcome is o (done; value is the result) | f (failed for good; value is the error) | r (another attempt follows).
 -- Data is that of the event; ttl_s is for a record that names none. A verdict is n (recorded now) | r (told) |
 -- s (this attempt was recorded before) | x (fenced: a later attempt owns the job) | c (the job has ended without it).
+-- include listed
 local J, E = KEYS[1], KEYS[2]
 -- What others wrote may be no number, or none that fits.
 local function whole(text) return text and #text <= 15 and tonumber(string.match(text, '^%d+$')) end
@@ -17,7 +18,7 @@ local function tell(...)
     redis.call('XADD', E, '*', ...)
   end
 end
-local h = redis.call('HMGET', J, 'status', 'fence', 'ttl_s', 'created_ts', 'updated_ts', 'rev', 'error', 'retried', 'flow')
+local h = redis.call('HMGET', J, 'status', 'fence', 'ttl_s', 'created_ts', 'updated_ts', 'rev', 'error', 'retried', 'flow', 'tenant')
 local status = h[1]
 if not status then return {'gone'} end
 local updated, created, rev = whole(h[5]) or 0, whole(h[4]) or 0, whole(h[6]) or 1
@@ -39,6 +40,9 @@ local done = ARGV[3] == 'o'
 status, rev = done and 'done' or 'error', rev + 1
 redis.call('HSET', J, 'status', status, done and 'result' or 'error', ARGV[4], 'updated_ts', now, 'rev', rev)
 tell('type', status, 'ts', now, 'step', ARGV[2], 'data', ARGV[5])
+local id = string.sub(J, 5)
+listed(KEYS[5], id, h[10], created, 'running', status)
+redis.call('ZADD', KEYS[6], now, id)
 -- What others wrote may be no number of seconds.
 local ttl = tonumber(string.match(h[3] or '', '^%d%d?%d?%d?%d?%d?%d?$')) or 0
 if ttl == 0 then ttl = ARGV[6] end

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- task_start: begins an attempt at a task job, under a fence that no earlier attempt passes
--- KEYS job, events, due, wake
+-- KEYS job, events, due, wake, states
 -- ARGV worker, step, delivery, token, attempt, again, entry
 -- returns {token to run with, now ms, created ms, ttl_s, tenant, trace_id, revision} | {0, updated ms, created ms,
 --   ttl_s, tenant, trace_id, revision, status, error} where the job has ended, or a replay has overtaken the entry |
@@ -8,6 +8,7 @@
 -- attempt is 0 where the work is not to begin: it is only to be ended.
 -- entry is noted in the record: the audit looks whether it is still there.
 -- again is 1 where the reply of the same call may have been lost: the attempt that it began goes on.
+-- include listed
 local J, E = KEYS[1], KEYS[2]
 -- What others wrote may be no number, or none that fits.
 local function whole(text) return text and #text <= 15 and tonumber(string.match(text, '^%d+$')) end
@@ -43,6 +44,7 @@ if token <= fence then token = fence + 1 end
 rev = rev + 1
 redis.call('HSET', J, 'status', 'running', 'updated_ts', now, 'worker', ARGV[1], 'delivery', ARGV[3], 'rev', rev,
   'entry', ARGV[7])
+listed(KEYS[5], string.sub(J, 5), h[7], created, status, 'running')
 if token ~= 1 then redis.call('HSET', J, 'fence', string.format('%d', token)) end
 if ARGV[5] ~= '0' then
   tell('type', 'running', 'ts', now, 'step', ARGV[2], 'data', '{"attempt":' .. ARGV[5] .. '}')

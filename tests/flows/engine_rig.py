@@ -26,7 +26,7 @@ from kernel.flows.state import ended, state_of
 from kernel.flows.types import FlowState, Run
 from kernel.flows.wiring import StoreWiring
 from kernel.ledger import JobRecord, Ledger
-from kernel.ledger.base import task_keys
+from kernel.ledger.base import begin_keys, task_keys
 from kernel.log.offsets import START
 from kernel.ratelimit import RateLimit
 from kernel.redis import Arg
@@ -200,7 +200,7 @@ class EngineRig:
     async def begin(self, job_id: str) -> None:
         """The job begins to run."""
         args: list[Arg] = ["worker", "worker.run", f"d-{job_id}", 1, 1, 0, "1-1"]
-        await self.resources.redis.call(scripts.TASK_START, task_keys(job_id), args)
+        await self.resources.redis.call(scripts.TASK_START, begin_keys(job_id), args)
 
     async def end(self, job_id: str, outcome: Outcome) -> None:
         """A worker runs the job, and that is what comes of it."""

@@ -16,6 +16,7 @@ from kernel import keys, scripts
 from kernel.config import TASKS
 from kernel.ids import uuid7
 from kernel.ledger import Ledger
+from kernel.ledger.base import begin_keys, task_keys
 from kernel.ledger.task_queue import NewTask
 from tests.ingest.harness import Client, Refusal
 from tests.ingest.served import Served, credentials
@@ -99,11 +100,11 @@ class TaskClient(Served):
 
     async def settle(self, job_id: str, result: object = None, error: object = None) -> None:
         """Runs a job as our worker does; its entry stays."""
-        names = [keys.job(job_id), keys.job_events(job_id)]
-        await self.resources.redis.call(scripts.TASK_START, names, ["w", "worker.start", "1-1", 1, 1, 0, "1-1"])
+        args: list[str | int] = ["w", "worker.start", "1-1", 1, 1, 0, "1-1"]
+        await self.resources.redis.call(scripts.TASK_START, begin_keys(job_id), args)
         outcome, value = ("f", error) if error is not None else ("o", result)
         args = [1, "worker.settle", outcome, json.dumps(value), "{}", 60]
-        await self.resources.redis.call(scripts.TASK_SETTLE, names, args)
+        await self.resources.redis.call(scripts.TASK_SETTLE, task_keys(job_id), args)
 
     async def expire(self, job_id: str) -> None:
         """The time of a job is over."""

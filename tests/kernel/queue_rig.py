@@ -60,9 +60,9 @@ class QueueRig:
         """The second step alone: 1 where it made the job, 0 where that was there, -1 where it must not be made."""
         at = await self.clients.now_ms()
         names = [keys.job(new.job_id), keys.job_events(new.job_id), *QUEUE_KEYS, keys.job_index()]
-        names += [keys.expiring_index(), key or keys.job(new.job_id)]
+        names += [keys.expiring_index(), keys.STATES, key or keys.job(new.job_id)]
         args = [new.task, new.job_id, new.payload, new.traceparent, new.flow, "gateway.enqueue", at, new.ttl_s]
-        args += [fresh_ms, b"answer" if key else b"", *(["flow", new.flow] if new.flow else [])]
+        args += [fresh_ms, b"answer" if key else b"", new.tenant, *(["flow", new.flow] if new.flow else [])]
         return int((await self.clients.call(scripts.TASK_ACCEPT, names, args))[0])
 
     async def record_alone(self, new: NewTask) -> None:

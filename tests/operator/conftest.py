@@ -14,7 +14,8 @@ import gateway.bootstrap
 from fetchbox.config.v1.config_pb2 import Config
 from fetchbox.jobs.jobs_pb2 import DeadLetterTask, DownloadTask, JobLog, LogLevel
 from fetchbox.operator.v1 import operator_service_pb2_grpc
-from kernel import scripts
+from kernel import keys, scripts
+from kernel.announcements import Announcer
 from kernel.errors import FetchboxError, reason_of
 from kernel.ids import uuid7
 from kernel.ledger import JobRecord, Ledger
@@ -35,6 +36,11 @@ class Hand:
     ledger: Ledger
     topics: Topics
 
+    @property
+    def announcer(self) -> Announcer:
+        """Publishes what becomes of its jobs."""
+        return Announcer(self.ledger, self.topics)
+
     async def job(self, total: int = 2, job_id: str = "", **facts) -> str:
         """An accepted job."""
         job_id = job_id or uuid7()
@@ -52,6 +58,7 @@ class Hand:
         status = reply[0].decode()
         if status in TERMINAL:
             await self.ledger._ended(job_id, reply[6])
+            await self.clients.commands.zrem(keys.UNPUBLISHED, job_id)
         return status
 
     async def ended(self, total: int = 1, code: str = "", **facts) -> str:

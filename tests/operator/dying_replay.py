@@ -31,7 +31,7 @@ async def replay(address: str, position: str) -> None:
     config.redis.addr = address
     clients = await RedisClients.open(config.redis)
     ledger, topics = Ledger(clients, config), Topics(clients, config)
-    replays = Replays(DyingLetters(clients, config), ledger, topics, Announcer(ledger, topics.status), 3)
+    replays = Replays(DyingLetters(clients, config), ledger, topics, Announcer(ledger, topics), 3)
     await replays.replay(ReplayDeadLettersRequest(positions=[position]))
 
 

@@ -4,6 +4,7 @@ from fetchbox.config.v1.config_pb2 import Config
 from fetchbox.jobs.jobs_pb2 import DeadLetterTask, QueuedTask
 from kernel import keys, scripts
 from kernel.ids import uuid7
+from kernel.ledger.base import begin_keys, task_keys
 from kernel.ledger.record import error_json
 from kernel.ledger.task_queue import NewTask, TaskQueue
 from kernel.log.topics import Topics
@@ -38,7 +39,7 @@ class TaskHand:
         task = QueuedTask(job_id=found["job_id"].decode(), task=found["task"].decode(), replay=replay)
         task.payload = found["payload"]
         answer = await self.clients.call(
-            scripts.TASK_START, _keys(task.job_id), ["w", "worker.claim", 1, (replay << 20) | 1, 1, 0, entry]
+            scripts.TASK_START, begin_keys(task.job_id), ["w", "worker.claim", 1, (replay << 20) | 1, 1, 0, entry]
         )
         return entry.decode(), task, answer[0]
 
@@ -46,10 +47,11 @@ class TaskHand:
         """Ends a started job, done or failed; the verdict."""
         value = error_json(code, "no luck", attempts=1) if code else b'{"answer": 42}'
         settled = [token, "worker.settle", "f" if code else "o", value, value, 3600]
-        verdict = (await self.clients.call(scripts.TASK_SETTLE, _keys(task.job_id), settled))[0]
+        verdict = (await self.clients.call(scripts.TASK_SETTLE, task_keys(task.job_id), settled))[0]
         if code:
             await self.letter(task.job_id, task=task.task, replay=task.replay, code=code)
         await self.acknowledge(entry, task.task)
+        await self.redis.zrem(keys.UNPUBLISHED, task.job_id)
         return verdict.decode()
 
     async def acknowledge(self, entry: str, task: str) -> None:

@@ -13,7 +13,7 @@ from fetchbox.operator.v1.operator_service_pb2_grpc import OperatorServiceStub
 from kernel import keys, scripts
 from kernel.clock import SystemClock
 from kernel.ledger import Ledger
-from kernel.ledger.base import job_keys
+from kernel.ledger.base import replay_keys, settle_keys
 from kernel.ledger.record import error_json
 from kernel.log.topics import Topics, provision
 from kernel.resources import Resources
@@ -131,10 +131,11 @@ async def test_a_replay_that_races_the_end_is_followed(operator, hand):
     await asyncio.sleep(0.3)
     error = error_json("DOWNLOAD_DNS", "no")
     pipe = hand.clients.commands.pipeline(transaction=True)
-    own = job_keys(job_id)
     settle = ["0", "worker.settle", 1, "r1", 0, "f", error, b""]
-    pipe.eval(scripts.SETTLE.source, 5, *own, keys.job_results(job_id), *settle)
-    pipe.eval(scripts.REPLAY.source, 4, *own, "r1", 1, 0, 3, "operator.replay", '"r1"')
+    pipe.eval(scripts.SETTLE.source, len(scripts.SETTLE.keys), *settle_keys(job_id), *settle)
+    pipe.eval(
+        scripts.REPLAY.source, len(scripts.REPLAY.keys), *replay_keys(job_id), "r1", 1, 0, 3, "operator.replay", '"r1"'
+    )
     await pipe.execute()
     await asyncio.sleep(0.5)
     assert not watching.done()

@@ -79,7 +79,7 @@ async def test_any_order_with_repetitions_ends_in_the_highest_revision(hand, dat
     statuses = [status(job_id, n + 1, RUNNING, count) for n, count in enumerate(counts)]
     statuses.append(status(job_id, steps + 1, data.draw(st.sampled_from([DONE, PARTIAL, FAILED])), 10))
     order = data.draw(st.permutations(statuses * 2))
-    mirror = Mirror(hand.ledger)
+    mirror = Mirror(hand.ledger, hand.announcer)
     for number, message in enumerate(order):
         copy = JobStatus()
         copy.CopyFrom(message)
@@ -95,7 +95,7 @@ async def test_any_order_with_repetitions_ends_in_the_highest_revision(hand, dat
 async def test_our_own_jobs_are_not_touched(service, hand):
     job_id = await hand.job(2)
     before = await hand.ledger.get(job_id)
-    mirror = Mirror(hand.ledger)
+    mirror = Mirror(hand.ledger, hand.announcer)
     await mirror.apply(Received(0, "1-0", status(job_id, 99, DONE, 2)))
     assert await hand.ledger.get(job_id) == before
 
@@ -180,6 +180,7 @@ async def test_a_lost_stream_and_group_heal(service, hand):
 
 
 async def test_the_status_of_an_expired_attempt_at_a_step_makes_no_record(hand):
-    mirror, told = Mirror(hand.ledger), JobStatus(job_id=uuid7(), job_type="step", state=DONE, revision=3)
+    mirror = Mirror(hand.ledger, hand.announcer)
+    told = JobStatus(job_id=uuid7(), job_type="step", state=DONE, revision=3)
     await mirror.apply(Received(0, "1-1", told))
     assert await hand.ledger.get(told.job_id) is None

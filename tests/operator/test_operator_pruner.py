@@ -38,7 +38,7 @@ async def test_old_ended_records_go_and_nothing_else(hand, config):
     await age(hand, old, 31 * 86_400_000)
     await hand.clients.commands.hset(keys.job(opened), "updated_ts", 1)
     await hand.clients.commands.zadd(keys.job_index(), {opened: 1})
-    await Pruner(hand.ledger, hand.clients, config).run()
+    await Pruner(hand.ledger, hand.announcer, hand.clients, config).run()
     assert await left(hand) == {young, opened}
     assert await hand.clients.commands.keys(f"job:{old}*") == []
     assert await hand.clients.commands.zscore(keys.job_index(), old) is None
@@ -50,7 +50,7 @@ async def test_the_retention_is_configurable(hand, config):
     job_id, other = await hand.ended(), await hand.ended()
     await age(hand, job_id, 3_700_000)
     await age(hand, other, 3_500_000)
-    await Pruner(hand.ledger, hand.clients, config).run()
+    await Pruner(hand.ledger, hand.announcer, hand.clients, config).run()
     assert await left(hand) == {other}
 
 
@@ -62,7 +62,7 @@ async def test_beyond_the_size_cap_the_oldest_ends_go_first(hand, config):
     opened = await hand.job()
     sizes = [await hand.ledger.size(job_id) for job_id in ids]
     config.ledger.max_bytes = sum(sizes[12:]) + 10
-    pruner = Pruner(hand.ledger, hand.clients, config)
+    pruner = Pruner(hand.ledger, hand.announcer, hand.clients, config)
     assert await pruner.size() == sum(sizes)
     await pruner.run()
     assert await left(hand) == {*ids[12:], opened}
@@ -74,7 +74,7 @@ async def test_a_pass_is_bounded_and_the_backlog_is_worked_off(hand, config, mon
     ids = [await hand.ended() for _ in range(25)]
     for job_id in ids:
         await age(hand, job_id, 31 * 86_400_000)
-    pruner = Pruner(hand.ledger, hand.clients, config)
+    pruner = Pruner(hand.ledger, hand.announcer, hand.clients, config)
     assert [await pruner.remove_old() for _ in range(4)] == [10, 10, 5, 0]
 
 
@@ -83,10 +83,10 @@ async def test_a_job_that_is_replayed_before_its_removal_stays(hand, config):
     job_id = await hand.ended(1, "DOWNLOAD_DNS")
     await age(hand, job_id, 31 * 86_400_000)
     assert (await hand.ledger.replay(job_id, "r1", 1, 0, 3))[0] == "replayed"
-    pruner = Pruner(hand.ledger, hand.clients, config)
+    pruner = Pruner(hand.ledger, hand.announcer, hand.clients, config)
     await pruner.run()
     config.ledger.max_bytes = 1
-    await Pruner(hand.ledger, hand.clients, config).run()
+    await Pruner(hand.ledger, hand.announcer, hand.clients, config).run()
     assert await left(hand) == {job_id}
     await hand.settle(job_id, 1, replay=1)
     await age(hand, job_id, 31 * 86_400_000)
@@ -114,7 +114,7 @@ async def test_a_job_whose_last_status_is_not_in_the_lake_waits_for_the_exporter
     streams = [topic.stream(partition) for partition in range(topic.partitions)]
 
     async def removed() -> set[str]:
-        await Pruner(hand.ledger, hand.clients, config).run()
+        await Pruner(hand.ledger, hand.announcer, hand.clients, config).run()
         kept = await left(hand)
         return {name for name, job_id in ids.items() if job_id not in kept}
 
@@ -130,7 +130,7 @@ async def test_a_job_whose_last_status_is_not_in_the_lake_waits_for_the_exporter
     rest = await hand.ended()
     await age(hand, rest, 31 * 86_400_000)
     await exported.note_many({stream: (await topic.last(part), 1) for part, stream in enumerate(streams)})
-    await Pruner(hand.ledger, hand.clients, config).run()
+    await Pruner(hand.ledger, hand.announcer, hand.clients, config).run()
     assert await left(hand) == set()
 
 
@@ -140,7 +140,7 @@ async def test_prune_races_listing_watching_and_another_pruner(operator, hand, c
     for job_id in ids[:80]:
         await age(hand, job_id, 31 * 86_400_000)
     kept = set(ids[80:])
-    pruners = [Pruner(hand.ledger, hand.clients, config) for _ in range(2)]
+    pruners = [Pruner(hand.ledger, hand.announcer, hand.clients, config) for _ in range(2)]
 
     async def listing() -> None:
         for _ in range(15):
@@ -169,7 +169,7 @@ async def test_a_job_without_a_total_is_closed_after_its_idle_timeout(service, h
     for job_id in (idle, busy):
         await hand.ledger.mirror(JobStatus(job_id=job_id, state=JobState.JOB_STATE_IN_PROGRESS, resources_completed=2))
     known = await hand.job(5)
-    pruner = Pruner(hand.ledger, hand.clients, config)
+    pruner = Pruner(hand.ledger, hand.announcer, hand.clients, config)
     assert await pruner.close_idle() == 0
     await asyncio.sleep(0.35)
     await hand.ledger.mirror(JobStatus(job_id=busy, state=JobState.JOB_STATE_IN_PROGRESS, resources_completed=3))

@@ -133,7 +133,7 @@ async def end_as_seed_004(tasks, job_id: str, entry: str) -> None:
 
 
 def tidier_of(tasks, config) -> Tidier:
-    announcer = Announcer(Ledger(tasks.clients, config), tasks.topics.status)
+    announcer = Announcer(Ledger(tasks.clients, config), tasks.topics)
     leftovers = Leftovers(tasks.clients, SystemClock(), announcer.announce_all)
     return Tidier(Backlogs(tasks.clients, config), leftovers)
 

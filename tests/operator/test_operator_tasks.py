@@ -132,7 +132,7 @@ async def test_a_status_of_a_task_makes_no_record(hand, tasks, config):
     """queue_faults row 61: the record may have expired by the time the mirror reads, and must not come back."""
     job_id = await tasks.job()
     await tasks.expire(job_id)
-    mirror = Mirror(hand.ledger)
+    mirror = Mirror(hand.ledger, hand.announcer)
     told = JobStatus(job_id=job_id, job_type="chat", state=JobState.JOB_STATE_COMPLETED, revision=3)
     await mirror.apply(Received(0, "5-0", told, ""))
     assert await tasks.record(job_id) == {}
@@ -147,7 +147,7 @@ async def test_the_pruner_leaves_task_jobs_alone(hand, tasks, config):
     ended = await tasks.job()
     await tasks.work()
     await tasks.redis.hset(keys.job(ended), "updated_ts", 1)
-    pruner = Pruner(hand.ledger, hand.clients, config)
+    pruner = Pruner(hand.ledger, hand.announcer, hand.clients, config)
     assert await pruner.size() == await hand.ledger.size(fetched)
     assert await hand.ledger.counts() == (2, 1)
     config.ledger.max_bytes = 1
@@ -155,5 +155,5 @@ async def test_the_pruner_leaves_task_jobs_alone(hand, tasks, config):
     config.ledger.idle_timeout.FromMilliseconds(1)
     await hand.clients.call(scripts.INDEX, [keys.ended_index()], ["CH", 5, fetched])
     await tasks.redis.hset(keys.job(fetched), "updated_ts", 5)
-    await Pruner(hand.ledger, hand.clients, config).run()
+    await Pruner(hand.ledger, hand.announcer, hand.clients, config).run()
     assert {record.job_id async for record in hand.ledger.all()} == {ended}

@@ -9,6 +9,7 @@ from fetchbox.config.v1.config_pb2 import Config
 from kernel import scripts
 from kernel.ids import uuid7
 from kernel.ledger import JobRecord
+from kernel.ledger.base import begin_keys, record_keys, task_keys
 from kernel.resources import Resources
 from kernel.scripts import Script
 from tests.worker.conftest import Start, eventually
@@ -111,14 +112,14 @@ async def test_no_record_of_others_stops_a_worker_or_loses_its_job(
 @pytest.mark.req("R004-events.08")
 async def test_a_key_of_another_kind_does_not_keep_a_job_from_its_events(tasks: Tasks, resources: Resources) -> None:
     job_id, canceled = await tasks.foreign(), await tasks.foreign()
-    steps: list[tuple[Script, list[str | int]]] = [
-        (scripts.TASK_START, ["w", "here", "1-1", 1, 1, 0, "1-1"]),
-        (scripts.TASK_EVENTS, [1, "here", 1, "token", "{}"]),
-        (scripts.TASK_SETTLE, [1, "here", "o", "null", "{}", 60]),
+    steps: list[tuple[Script, list[str], list[str | int]]] = [
+        (scripts.TASK_START, begin_keys(job_id), ["w", "here", "1-1", 1, 1, 0, "1-1"]),
+        (scripts.TASK_EVENTS, record_keys(job_id), [1, "here", 1, "token", "{}"]),
+        (scripts.TASK_SETTLE, task_keys(job_id), [1, "here", "o", "null", "{}", 60]),
     ]
-    for (script, args), kind in zip(steps, ("running", "token", "done"), strict=True):
+    for (script, names, args), kind in zip(steps, ("running", "token", "done"), strict=True):
         await tasks.redis.set(f"job:{job_id}:events", "no stream")
-        await resources.redis.call(script, [f"job:{job_id}", f"job:{job_id}:events"], args)
+        await resources.redis.call(script, names, args)
         assert await tasks.kinds(job_id) == [kind]
     await tasks.redis.set(f"job:{canceled}:events", "no stream")
     await tasks.ledger.cancel(canceled, "test")
