@@ -9,7 +9,22 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from worker_svc.fetch.coding import CorruptCodingError, TruncatedCodingError, codings, decoder_for
+from fetchbox.errors.v1 import errors_pb2
+from kernel.errors import failure_name
+from worker_svc.fetch.checksum import Digests
+from worker_svc.fetch.coding import (
+    FREE_WORK,
+    MOST_EXPANSION,
+    CorruptCodingError,
+    Decoder,
+    ExpansionError,
+    TruncatedCodingError,
+    Work,
+    codings,
+    decoder_for,
+)
+from worker_svc.fetch.failure import FetchFailure
+from worker_svc.fetch.inspection import Inspection
 
 
 def bare_deflate(data: bytes) -> bytes:
@@ -25,9 +40,17 @@ PACKERS = {"gzip": gzip.compress, "deflate": zlib.compress, "zstd": zstd, "br": 
 NAMES = st.sampled_from(sorted(PACKERS))
 
 
-def decode(names: tuple[str, ...], data: bytes, step: int) -> bytes:
-    decoder = decoder_for(names)
+def decoding(names: tuple[str, ...], size: int) -> tuple[Decoder, Work]:
+    """What undoes a body of `size` bytes, and the work that they allow."""
+    work = Work()
+    work.allow(size)
+    decoder = decoder_for(names, work)
     assert decoder is not None
+    return decoder, work
+
+
+def decode(names: tuple[str, ...], data: bytes, step: int) -> bytes:
+    decoder, _ = decoding(names, len(data))
     out = [piece for start in range(0, len(data), step) for piece in decoder.feed(data[start : start + step])]
     decoder.finish()
     return b"".join(out)
@@ -80,10 +103,13 @@ def test_bytes_after_the_end_are_corrupt(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(PACKERS))
 def test_bombs_come_in_bounded_pieces(name: str) -> None:
-    decoder = decoder_for((name,))
+    packed = PACKERS[name](bytes(64 << 20))
+    work = Work()
+    work.allow(1 << 20)
+    decoder = decoder_for((name,), work)
     assert decoder is not None
     total = 0
-    for piece in decoder.feed(PACKERS[name](bytes(64 << 20))):
+    for piece in decoder.feed(packed):
         assert len(piece) <= 16 << 20
         total += len(piece)
     assert total == 64 << 20
@@ -99,4 +125,102 @@ def test_names(value: str, names: tuple[str, ...]) -> None:
 
 @pytest.mark.parametrize("names", [(), ("foo",), ("gzip", "foo"), ("gzip",) * 5])
 def test_what_is_not_known_is_not_verified(names: tuple[str, ...]) -> None:
-    assert decoder_for(names) is None
+    assert decoder_for(names, Work()) is None
+
+
+def nested(names: tuple[str, ...], size: int) -> bytes:
+    """Zeros under codings on top of each other."""
+    data = bytes(size)
+    for name in names:
+        data = PACKERS[name](data)
+    return data
+
+
+def cost(names: tuple[str, ...], packed: bytes) -> tuple[int, int]:
+    """The work that a body makes, and the pieces, until it is undone or given up."""
+    decoder, work = decoding(names, len(packed))
+    pieces = 0
+    try:
+        for _ in decoder.feed(packed):
+            pieces += 1
+    except ExpansionError:
+        pass
+    return work.done, pieces
+
+
+HOSTILE = [
+    *((name,) for name in sorted(PACKERS)),
+    *((first, second) for first in sorted(PACKERS) for second in sorted(PACKERS)),
+    ("gzip", "gzip", "gzip"),
+    ("br", "zstd", "gzip", "deflate"),
+    ("zstd", "zstd", "zstd", "zstd"),
+]
+
+
+@pytest.mark.parametrize("names", HOSTILE, ids=".".join)
+def test_no_body_makes_more_work_than_its_size_allows_at_any_stage(names: tuple[str, ...]) -> None:
+    for size in (4 << 20, 16 << 20, 64 << 20):
+        packed = nested(names, size)
+        done, pieces = cost(names, packed)
+        allowed = FREE_WORK + MOST_EXPANSION * len(packed)
+        assert done <= allowed + (8 << 20)  # one step more: of zstd at most 8 MiB
+        assert pieces <= 100 + 4 * len(names) * allowed / 256
+
+
+@pytest.mark.parametrize(("name", "part"), [("gzip", gzip.compress(b"")), ("zstd", zstd(b""))])
+@pytest.mark.parametrize("outer", ["gzip", "deflate", "zstd", "br"])
+def test_members_and_frames_are_work_too(name: str, part: bytes, outer: str) -> None:
+    packed = PACKERS[outer](part * 500_000)
+    done, _ = cost((name, outer), packed)
+    allowed = FREE_WORK + MOST_EXPANSION * len(packed)
+    assert done <= allowed + (8 << 20)
+    assert allowed < 4096 * 500_000, "the parts alone are more than is allowed"
+
+
+def test_a_stage_that_makes_nothing_lets_others_go_on_all_the_same() -> None:
+    decoder, work = decoding(("gzip",), 1 << 20)
+    before = 0
+    for _ in decoder.feed(gzip.compress(b"") * 5_000):
+        assert work.done - before <= 4096 * (4096 // 20 + 1)
+        before = work.done
+
+
+async def inspected(names: tuple[str, ...], packed: bytes) -> Inspection:
+    inspection = Inspection(", ".join(names), "", Digests(None), 5 << 30)
+    await inspection.take(packed)
+    return inspection
+
+
+async def test_a_small_body_of_nested_codings_is_given_up_as_unverified() -> None:
+    names = ("gzip", "gzip", "gzip")
+    packed = nested(names, 256 << 20)
+    assert len(packed) < 2_000
+    inspection = await inspected(names, packed)
+    assert inspection.flags == ["coding_unverified"]
+    assert not inspection.decoded
+
+
+@pytest.mark.parametrize("names", HOSTILE, ids=".".join)
+async def test_what_people_pack_is_verified(names: tuple[str, ...]) -> None:
+    data = b"".join(b'{"id": %d, "state": "completed", "size": 1024}\n' % number for number in range(50_000))
+    packed = data
+    for name in names:
+        packed = PACKERS[name](packed)
+    inspection = await inspected(names, packed)
+    inspection.finish()
+    assert inspection.flags == []
+    assert inspection.decoded
+
+
+async def test_zeros_under_gzip_alone_are_verified_however_many() -> None:
+    inspection = await inspected(("gzip",), nested(("gzip",), 64 << 20))
+    inspection.finish()
+    assert inspection.flags == []
+
+
+async def test_what_a_thread_finds_corrupt_is_told() -> None:
+    packed = bytearray(gzip.compress(bytes(8 << 20)))
+    packed[-5] ^= 0x55
+    with pytest.raises(FetchFailure) as caught:
+        await inspected(("gzip",), bytes(packed))
+    assert caught.value.code == failure_name(errors_pb2.FAILURE_CODE_DOWNLOAD_CORRUPT_ENCODING)

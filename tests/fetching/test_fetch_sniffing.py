@@ -32,6 +32,28 @@ def test_sniffing(head: bytes, name: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "unit",
+    [
+        b"<!---->",
+        b"<!-- -->",
+        b"<?xml ?>",
+        b"<!doctype svg>",
+        b"<!---->\n<?xml?>",
+        b"<!--",
+        b"<?xml ",
+        b" ",
+        b"<",
+        b"\n<!---->",
+    ],
+)
+def test_no_head_is_looked_at_in_every_combination(unit: bytes) -> None:
+    for tail in (b"", b"<", b"<sv", b"-->", b"?>", b"<htm"):
+        head = (unit * 512)[: 512 - len(tail)] + tail
+        assert sniff(head) in {"", "text/xml"}  # the clock of the test ends one that back-tracks
+    assert sniff(unit * 20 + b"<svg ") in {"image/svg+xml", "text/xml", ""}
+
+
+@pytest.mark.parametrize(
     ("sniffed", "hint", "wrong"),
     [
         ("text/html", "image/jpeg", True),

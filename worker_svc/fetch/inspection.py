@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from typing import Final
 
 from fetchbox.errors.v1 import errors_pb2 as codes
 from worker_svc.fetch.checksum import Digests
 from worker_svc.fetch.coding import (
     CorruptCodingError,
-    Decoder,
+    ExpansionError,
     ForeignCodingError,
     TruncatedCodingError,
+    Work,
     codings,
     decoder_for,
 )
 from worker_svc.fetch.failure import failure
 from worker_svc.fetch.sniff import SNIFFED_BYTES, contradicts, media_type, sniff
 
-_IN_A_THREAD: Final = 16 * 1024
-"""Coded bytes from which decoding leaves the event loop: a bomb makes a thousand times as many of them."""
+_ON_THE_LOOP: Final = 64 * 1024
+"""Bytes of work that a chunk may cost on the event loop; the rest of it is done in a thread."""
 
 
 class Inspection:
@@ -35,8 +37,9 @@ class Inspection:
         self._head = b""
         self._judged = False
         self._decoded_bytes = 0
+        self._work = Work()
         names = codings(coding)
-        self._decoder = decoder_for(names)
+        self._decoder = decoder_for(names, self._work)
         if names and self._decoder is None:
             self.flags.append("coding_unknown")
 
@@ -50,10 +53,8 @@ class Inspection:
         self._digests.wire(chunk)
         if self._decoder is None:
             self._see(chunk)
-        elif len(chunk) > _IN_A_THREAD:
-            await asyncio.to_thread(self._decode, self._decoder, chunk)
         else:
-            self._decode(self._decoder, chunk)
+            await self._decode(self._decoder.feed(chunk), chunk)
         if len(self._head) >= SNIFFED_BYTES:
             self._judge()
 
@@ -66,20 +67,32 @@ class Inspection:
                 raise failure(codes.FAILURE_CODE_DOWNLOAD_TRUNCATED_ENCODING, str(error)) from error
         self._judge()
 
-    def _decode(self, decoder: Decoder, chunk: bytes) -> None:
+    async def _decode(self, pieces: Iterator[bytes], chunk: bytes) -> None:
+        """Decodes a chunk: on the event loop while that is quick, then in a thread."""
+        self._work.allow(len(chunk))
+        if len(chunk) > _ON_THE_LOOP or not self._drained(pieces, chunk, self._work.done + _ON_THE_LOOP):
+            await asyncio.to_thread(self._drained, pieces, chunk)
+
+    def _drained(self, pieces: Iterator[bytes], chunk: bytes, until: int | None = None) -> bool:
+        """Takes the decoded pieces; False where it stopped since the work had come to `until`."""
         try:
-            for piece in decoder.feed(chunk):
+            for piece in pieces:
                 self._decoded_bytes += len(piece)
                 self._digests.decoded(piece)
                 self._see(piece)
                 if self._decoded_bytes > self._limit:
                     self._give_up("coding_unverified")
-                    return
+                    return True
+                if until is not None and self._work.done > until:
+                    return False
+        except ExpansionError:
+            self._give_up("coding_unverified")
         except ForeignCodingError:
             self._give_up("coding_mismatch")
             self._see(chunk)
         except CorruptCodingError as error:
             raise failure(codes.FAILURE_CODE_DOWNLOAD_CORRUPT_ENCODING, str(error)) from error
+        return True
 
     def _give_up(self, flag: str) -> None:
         self._decoder = None

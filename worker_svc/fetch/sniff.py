@@ -50,12 +50,15 @@ _PATTERNS: Final = (
 )
 _RIFF: Final = {b"WEBP": "image/webp", b"WAVE": "audio/wav", b"AVI ": "video/x-msvideo"}
 _BRANDS: Final = {b"avif": "image/avif", b"avis": "image/avif", b"heic": "image/heic", b"mif1": "image/heif"}
+_COMMENT: Final = rb"<!--(?:(?!-->).)*+-->\s*+"
+"""Possessive throughout: comments that could end in several places would be tried in every combination."""
 _HTML: Final = re.compile(
-    rb"(?:<!--.*?-->\s*)*<(?:!doctype\s+html|html|head|title|body|script|iframe|h1|div|table|br|p)[\s>/]",
+    rb"(?:" + _COMMENT + rb")*+<(?:!doctype\s+html|html|head|title|body|script|iframe|h1|div|table|br|p)[\s>/]",
     re.IGNORECASE | re.DOTALL,
 )
 _SVG: Final = re.compile(
-    rb"(?:<\?xml.*?\?>\s*|<!--.*?-->\s*|<!doctype svg[^>]*>\s*)*<svg[\s>]", re.IGNORECASE | re.DOTALL
+    rb"(?:<\?xml(?:(?!\?>).)*+\?>\s*+|" + _COMMENT + rb"|<!doctype svg[^>]*+>\s*+)*+<svg[\s>]",
+    re.IGNORECASE | re.DOTALL,
 )
 _MARKUP: Final = frozenset({"text/html", "text/xml", "image/svg+xml"})
 _EXACT: Final = frozenset({"application/pdf", "application/vnd.apache.parquet", "application/wasm", "application/zip"})
