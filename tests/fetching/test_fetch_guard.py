@@ -91,6 +91,55 @@ def test_allowed_networks_are_allowed_in_every_form(address: ipaddress.IPv4Addre
     assert policy.permits(str(other)) == is_public(other)
 
 
+def rfc6052(address: ipaddress.IPv4Address) -> list[str]:
+    """The address behind the local NAT64 prefix at each length that it may have."""
+    number = int(address)
+    prefix = 0x0064_FF9B_0001 << 80
+    return [
+        str(ipaddress.IPv6Address(value))
+        for value in (
+            prefix | number >> 16 << 64 | (number & 0xFFFF) << 40,
+            prefix | number >> 24 << 64 | (number & 0xFFFFFF) << 32,
+            prefix | number << 24,
+            prefix | number,
+        )
+    ]
+
+
+def isatap(address: ipaddress.IPv4Address) -> list[str]:
+    return [
+        str(ipaddress.IPv6Address(0x2606_4700 << 96 | mark << 32 | int(address)))
+        for mark in (0x00005EFE, 0x01005EFE, 0x02005EFE, 0x03005EFE)
+    ]
+
+
+@given(V4)
+def test_an_address_passes_only_if_every_address_inside_it_is_allowed(address: ipaddress.IPv4Address) -> None:
+    everywhere = AddressPolicy(["::/0"])
+    padded = int(address) < 1 << 24  # nobody can tell 0.x.x.x from the padding of another length
+    forms = [*hidden(address), *isatap(address), *([] if padded else rfc6052(address))]
+    if not is_public(address):
+        assert [form for form in forms if everywhere.permits(form)] == []
+    both = AddressPolicy(["::/0", f"{address}/32", "1.1.1.1/32"])
+    assert [form for form in hidden(address) if not both.permits(form)] == []
+
+
+@pytest.mark.parametrize("text", PRIVATE)
+def test_what_leads_to_private_addresses_is_not_allowed_by_its_wrapping(text: str) -> None:
+    address = ipaddress.IPv4Address(text)
+    for form in (*hidden(address), *isatap(address), *rfc6052(address)[3 if text == "0.0.0.0" else 0 :]):
+        assert not AddressPolicy(["64:ff9b::/96", "64:ff9b:1::/48", "2002::/16", "2001::/32", "::/0"]).permits(form)
+        assert not AddressPolicy([f"{form}/128"]).permits(form)
+
+
+def test_a_translator_of_ones_own_is_allowed_with_what_it_leads_to() -> None:
+    policy = AddressPolicy(["64:ff9b:1::/48", "10.1.2.0/24"])
+    assert policy.permits("64:ff9b:1::10.1.2.3")
+    assert policy.permits("64:ff9b:1::8.8.8.8")
+    assert not policy.permits("64:ff9b:1::10.1.3.3")
+    assert not AddressPolicy(["10.1.2.0/24"]).permits("64:ff9b:1::10.1.2.3")
+
+
 @given(st.text())
 def test_what_is_no_address_is_refused(text: str) -> None:
     try:

@@ -1,8 +1,8 @@
 """Which addresses may be dialled. Asked for every socket that is opened, so no name, redirect or literal gets past it.
 
-An address that carries an IPv4 address inside (mapped, compatible, translated, 6to4, Teredo, NAT64, ISATAP) is judged
-by both; everything that is not public is refused unless `fetcher.allow_networks` names it (contracts, Security
-defaults).
+An address that carries IPv4 addresses inside (mapped, compatible, translated, 6to4, Teredo, NAT64, ISATAP) is judged by
+itself and by every one of them: each is public, or `fetcher.allow_networks` names it (contracts, Security defaults). To
+allow a network of translated addresses does not allow what they lead to.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ _NEVER: Final = tuple(
             "198.18.0.0/15",  # benchmarks
             "240.0.0.0/4",  # reserved, broadcast
             "::/128",
+            "64:ff9b:1::/48",  # NAT64 of a network's own
             "100::/64",  # discard
             "2001:db8::/32",
             "3fff::/20",
@@ -36,9 +37,14 @@ _NEVER: Final = tuple(
         ),
     )
 )
-_NAT64: Final = tuple(map(ipaddress.IPv6Network, ("64:ff9b::/96", "64:ff9b:1::/48")))
-_TRANSLATED: Final = tuple(map(ipaddress.IPv6Network, ("::/96", "::ffff:0:0:0/96")))
-_ISATAP: Final = (0x00005EFE, 0x02005EFE)
+_LOW: Final = tuple(map(ipaddress.IPv6Network, ("64:ff9b::/96", "::/96", "::ffff:0:0:0/96")))
+"""Networks whose last 32 bits are an IPv4 address: NAT64, compatible, translated."""
+_LOCAL_NAT64: Final = ipaddress.IPv6Network("64:ff9b:1::/48")
+"""NAT64 of a network's own (RFC 8215), whose prefix may be 48 bits or longer."""
+_THIS_NETWORK: Final = ipaddress.IPv4Network("0.0.0.0/8")
+_ISATAP: Final = 0x00005EFE
+_ISATAP_MASK: Final = 0xFCFFFFFF
+"""All bits of ISATAP's mark but two, which may be either."""
 
 
 class BlockedAddressError(OSError):
@@ -68,10 +74,7 @@ class AddressPolicy:
             address = ipaddress.ip_address(host.partition("%")[0])
         except ValueError:
             return False
-        inside = tuple(embedded(address))
-        if any(self._is_allowed(face) for face in (address, *inside)):
-            return True
-        return all(is_public(face) for face in (address, *inside))
+        return all(is_public(face) or self._is_allowed(face) for face in (address, *embedded(address)))
 
     def _is_allowed(self, address: Address) -> bool:
         return any(address.version == network.version and address in network for network in self._allowed)
@@ -97,7 +100,23 @@ def embedded(address: Address) -> Iterator[ipaddress.IPv4Address]:
         yield address.sixtofour
     if address.teredo is not None:
         yield from address.teredo
-    if any(address in network for network in (*_NAT64, *_TRANSLATED)):
+    if any(address in network for network in _LOW):
         yield low
-    if int(address) >> 32 & 0xFFFFFFFF in _ISATAP:
+    if address in _LOCAL_NAT64:
+        yield from _translated(address)
+    if int(address) >> 32 & _ISATAP_MASK == _ISATAP:
         yield low
+
+
+def _translated(address: ipaddress.IPv6Address) -> Iterator[ipaddress.IPv4Address]:
+    """What an address may stand for behind prefixes of 48, 56, 64 and 96 bits (RFC 6052 section 2.2).
+
+    Only the translator knows the length of its prefix, so each is taken for possible; the padding of another length is
+    not.
+    """
+    packed = address.packed
+    octets = packed[6:8] + packed[9:]  # without the ninth, which a prefix below 96 bits leaves empty
+    forms = [ipaddress.IPv4Address(octets[start : start + 4]) for start in range(3)]
+    forms.append(ipaddress.IPv4Address(packed[12:]))
+    real = [form for form in forms if form not in _THIS_NETWORK]
+    yield from real or forms[-1:]
