@@ -125,6 +125,12 @@ def failure_name(code: FailureCode.ValueType, http_status: int = 0) -> str:
     return f"{name}_{http_status}" if f"{name}_" in _RETRYABLE_HTTP else name
 
 
+def http_status_of(code: str) -> int:
+    """The HTTP status that a failure code names, `DOWNLOAD_HTTP_403`; 0 where it names none."""
+    kind, _, number = code.rpartition("_")
+    return int(number) if f"{kind}_" in _RETRYABLE_HTTP and number.isdecimal() else 0
+
+
 def operator_code(code: str) -> str:
     """A failure code as operators see it: `HTTP_403` for an HTTP status (seed 001 section 2)."""
     return code.removeprefix("DOWNLOAD_") if code.startswith("DOWNLOAD_HTTP_") else code

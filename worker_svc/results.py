@@ -11,7 +11,7 @@ from google.protobuf.proto import parse_length_prefixed
 
 from fetchbox.errors.v1 import errors_pb2
 from fetchbox.jobs.jobs_pb2 import DownloadTask
-from kernel.errors import failure_name
+from kernel.errors import failure_name, http_status_of
 from kernel.handlers import StoredObject
 
 STORED = "stored"
@@ -63,8 +63,12 @@ def stored_line(task: DownloadTask, attempts: int, stored: StoredObject) -> byte
 
 
 def failed_line(task: DownloadTask, attempts: int, code: str, message: str, facts: Mapping[str, Any]) -> bytes:
-    """The line of a failed resource. `facts` are what is known of the answer: `http_status`, `final_url`."""
+    """The line of a failed resource. `facts` are what is known of the last answer: `http_status`, `final_url`.
+
+    Where nobody told the status (a worker elsewhere, a handler), the code may name it.
+    """
     known = {name: facts[name] for name in ("http_status", "final_url") if facts.get(name)}
+    known.setdefault("http_status", http_status_of(code))
     failure = {"error_code": code, "error_message": message, "attempts": attempts}
     return orjson.dumps(_EMPTY | {"resource_id": task.resource_id, "state": FAILED} | known | failure)
 

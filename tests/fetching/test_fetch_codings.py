@@ -167,7 +167,7 @@ def test_no_body_makes_more_work_than_its_size_allows_at_any_stage(names: tuple[
         assert pieces <= 100 + 4 * len(names) * allowed / 256
 
 
-@pytest.mark.parametrize(("name", "part"), [("gzip", gzip.compress(b"")), ("zstd", zstd(b""))])
+@pytest.mark.parametrize(("name", "part"), [("gzip", gzip.compress(b"")), ("zstd", zstd(b""))], ids=["gzip", "zstd"])
 @pytest.mark.parametrize("outer", ["gzip", "deflate", "zstd", "br"])
 def test_members_and_frames_are_work_too(name: str, part: bytes, outer: str) -> None:
     packed = PACKERS[outer](part * 500_000)

@@ -2,6 +2,7 @@
 
 import json
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -77,3 +78,19 @@ def test_the_order_is_read_from_the_tasks_that_ingest_stored(ids: list[str]) -> 
     tasks = [DownloadTask(resource_id=name).SerializeToString() for name in ids]
     packed = b"".join(bytes([len(task)]) + task for task in tasks)
     assert list(results.order_of(packed)) == ids
+
+
+@pytest.mark.parametrize(
+    ("code", "facts", "status"),
+    [
+        ("DOWNLOAD_HTTP_404", {}, 404),
+        ("DOWNLOAD_HTTP_503", {"http_status": 503}, 503),
+        ("HANDLER_HTTP_422", {}, 422),
+        ("DOWNLOAD_TRUNCATED", {"http_status": 200}, 200),
+        ("DOWNLOAD_DNS", {}, 0),
+        ("OWN_CODE_404", {}, 0),
+    ],
+)
+def test_a_failed_line_has_the_status_of_the_last_answer(code: str, facts: dict[str, int], status: int) -> None:
+    line = results.failed_line(DownloadTask(resource_id="a"), 1, code, "no", facts)
+    assert json.loads(line)["http_status"] == status

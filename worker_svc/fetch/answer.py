@@ -94,10 +94,10 @@ def check_success(answer: WireResponse, asked_range: str = "") -> None:
         _check_partial(answer, asked_range)
     elif status in _NO_CONTENT:
         text = f"the server answered {status}, which has no content"
-        raise failure(codes.FAILURE_CODE_DOWNLOAD_NO_CONTENT, text, facts={"status": status})
+        raise failure(codes.FAILURE_CODE_DOWNLOAD_NO_CONTENT, text, facts={"http_status": status})
     elif status in _NO_REDIRECTS:
         text = f"the server answered {status}, which does not say where to go"
-        raise failure(codes.FAILURE_CODE_DOWNLOAD_BAD_REDIRECT, text, facts={"status": status})
+        raise failure(codes.FAILURE_CODE_DOWNLOAD_BAD_REDIRECT, text, facts={"http_status": status})
     elif status < 200:
         raise failure(codes.FAILURE_CODE_DOWNLOAD_PROTOCOL, f"the server answered {status}, which nobody asked for")
     else:

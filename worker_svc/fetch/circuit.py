@@ -6,22 +6,9 @@ from typing import Final
 
 from fetchbox.errors.v1 import errors_pb2 as codes
 from kernel.breakers import Admission, Breakers, result_of
-from kernel.errors import failure_name
 from worker_svc.fetch.failure import FetchFailure, deferral
 
 _ALLOWED: Final = Admission(allowed=True)
-_PERHAPS_THE_PROXY: Final = frozenset(
-    map(
-        failure_name,
-        (
-            codes.FAILURE_CODE_DOWNLOAD_TRUNCATED,
-            codes.FAILURE_CODE_DOWNLOAD_CONNECTION_RESET,
-            codes.FAILURE_CODE_DOWNLOAD_READ_TIMEOUT,
-            codes.FAILURE_CODE_DOWNLOAD_TOO_SLOW,
-        ),
-    )
-)
-"""What breaks a body on its way through a proxy may be the fault of either."""
 _NOT_ASKED: Final = "VALIDATION_"
 
 
@@ -48,11 +35,11 @@ class HostCircuits:
             raise self._deferral(self._breakers, site)
         return admission
 
-    def leave(self, site: str, admission: Admission, error: BaseException | None, *, proxied: bool) -> None:
+    def leave(self, site: str, admission: Admission, error: BaseException | None) -> None:
         """Tells how the request ended; `error` is None where the host has done its part."""
         if self._breakers is None:
             return
-        result = True if error is None else _result(error, proxied=proxied)
+        result = True if error is None else _result(error)
         if result is None:
             self._breakers.release(f"host:{site}", admission)
         else:
@@ -63,10 +50,10 @@ class HostCircuits:
         return deferral(codes.FAILURE_CODE_DOWNLOAD_CIRCUIT_OPEN, text, breakers.deferral(f"host:{site}"))
 
 
-def _result(error: BaseException, *, proxied: bool) -> bool | None:
+def _result(error: BaseException) -> bool | None:
     """Whether the host has done its part; None where it is not to blame, and not to praise either."""
     if not isinstance(error, FetchFailure) or error.facts.get("fault") != "origin":
         return None
-    if error.code.startswith(_NOT_ASKED) or (proxied and error.code in _PERHAPS_THE_PROXY):
+    if error.code.startswith(_NOT_ASKED):
         return None
     return result_of(error.code)

@@ -1,15 +1,17 @@
 """Asking for one URL: two connection pools, one for direct fetches behind the guard and one for proxies.
 
-Every socket of the direct pool is opened by the guard, which sees the address really dialled. A proxy dials for us, so
-there the guard asks the resolver first and the proxy is used only when every address of the name may be dialled.
+Every socket of the direct pool is opened by the guard, which sees the address really dialled. A proxy dials for us. It
+is given an address that the guard has checked, while TLS and the `Host` header keep the name; or, where the
+configuration says `proxy_resolves`, the name itself, which only the proxy resolves (ADR 0028).
 """
 
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import socket
 import ssl
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, cast
 
 import aiohttp
@@ -59,6 +61,7 @@ class Client:
         ssl_context: ssl.SSLContext | None = None,
     ) -> None:
         self._policy = policy
+        self._proxy_resolves = config.proxy_resolves
         self._given_resolver = resolver
         self._ssl_context = ssl_context or ssl.create_default_context()
         self._timeout = aiohttp.ClientTimeout(
@@ -117,30 +120,25 @@ class Client:
         """The head of the answer, whatever its status; the caller closes it. FetchFailure, or ProxyFault."""
         if proxy is None:
             return await self._get_direct(url, headers)
-        await self._check_name(url)
-        return await self._get_by_proxy(url, headers, proxy)
+        return await self._get_by_proxy(url, await self._proxy_target(url), headers, proxy)
 
     async def _get_direct(self, url: Url, headers: CIMultiDict[str]) -> WireResponse:
-        for _ in range(_STALE_REPLAYS):
-            try:
-                return await self._head(self._open.direct, url, headers)
-            except aiohttp.ClientConnectorError as error:
-                raise before_head(error, url) from error
-            except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError):
-                continue  # A kept connection was closed under us: nothing of an answer came (RFC 9112 section 9.3.1).
-            except TRANSPORT_ERRORS as error:
-                raise before_head(error, url) from error
-        raise failure(errors_pb2.FAILURE_CODE_DOWNLOAD_CONNECTION_RESET, f"{url.netloc} closed every kept connection")
+        try:
+            return await self._head(self._open.direct, url, headers)
+        except TRANSPORT_ERRORS as error:
+            raise before_head(error, url) from error
 
-    async def _get_by_proxy(self, url: Url, headers: CIMultiDict[str], proxy: Proxy) -> WireResponse:
+    async def _get_by_proxy(self, url: Url, target: Url, headers: CIMultiDict[str], proxy: Proxy) -> WireResponse:
         options: dict[str, Any] = {"proxy": proxy.url}
+        headers = headers.copy()
+        headers["Host"] = url.netloc
         if url.scheme == "https":
             options["proxy_headers"] = proxy.headers
+            options["server_hostname"] = url.host.rstrip(".")
         else:
-            headers = headers.copy()
             headers.extend(proxy.headers)
         try:
-            answer = await self._head(self._open.proxied, url, headers, **options)
+            answer = await self._head(self._open.proxied, target, headers, **options)
         except aiohttp.ClientConnectorCertificateError as error:
             raise before_head(error, url) from error
         except TRANSPORT_ERRORS as error:
@@ -153,21 +151,56 @@ class Client:
     async def _head(
         self, session: aiohttp.ClientSession, url: Url, headers: CIMultiDict[str], **options: Any
     ) -> WireResponse:
+        """The head; on a new connection where kept ones turn out to be closed (RFC 9112 section 9.3.1)."""
+        for replay in range(_STALE_REPLAYS, -1, -1):
+            try:
+                return await self._once(session, url, headers, **options)
+            except aiohttp.ClientConnectorError:
+                raise
+            except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError):
+                if not replay:
+                    raise
+        raise AssertionError("unreachable")  # pragma: no cover
+
+    async def _once(
+        self, session: aiohttp.ClientSession, url: Url, headers: CIMultiDict[str], **options: Any
+    ) -> WireResponse:
         async with asyncio.timeout(self._head_seconds):
             answer = await session.get(URL(url.text, encoded=True), headers=headers, allow_redirects=False, **options)
         return cast("WireResponse", answer)
 
-    async def _check_name(self, url: Url) -> None:
-        """Refuses a name of which any address may not be dialled, before a proxy is asked to dial it."""
+    async def _proxy_target(self, url: Url) -> Url:
+        """What a proxy is asked for: the URL at an address that may be dialled, or with its name where that is allowed.
+
+        A name of which any address may not be dialled is refused, and an address in the URL itself is always judged.
+        """
         where = f"{url.scheme}://{url.netloc}"
+        literal = _is_address(url.host)
+        if self._proxy_resolves and not literal:
+            return url
+        found = [url.host] if literal else await self._addresses(url, where)
+        try:
+            for address in found:
+                self._policy.check(address)
+        except BlockedAddressError as error:
+            raise blocked(where, error) from error
+        return replace(url, host=min(found, key=lambda address: ":" in address))  # fewer proxies have IPv6
+
+    async def _addresses(self, url: Url, where: str) -> list[str]:
         try:
             async with asyncio.timeout(self._head_seconds):
                 found = await self._open.resolver.resolve(url.host, url.port, family=socket.AF_UNSPEC)
         except (OSError, TimeoutError) as error:
-            text = f"the name of {where} cannot be resolved: {brief(error)}"
+            text = f"the name of {where} cannot be resolved here: {brief(error)}"
             raise failure(errors_pb2.FAILURE_CODE_DOWNLOAD_DNS, text) from error
-        try:
-            for result in found:
-                self._policy.check(result["host"])
-        except BlockedAddressError as error:
-            raise blocked(where, error) from error
+        if not found:
+            raise failure(errors_pb2.FAILURE_CODE_DOWNLOAD_DNS, f"the name of {where} has no address")
+        return [result["host"] for result in found]
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True

@@ -17,7 +17,8 @@ class FetchFailure(Exception):  # noqa: N818 - a failure is the outcome of a tas
     `code` is a failure name (`DOWNLOAD_TRUNCATED`, `DOWNLOAD_HTTP_403`); whether another attempt may help is
     `kernel.errors.is_retryable(code)`. `retry_after` is how many seconds the server asks to wait, already clamped
     to the configured limit. `counts` is False for a deferral: nothing was sent and no attempt was used. `facts` are for
-    the failure record; like `message` they hold no secrets. `facts["fault"]` is `origin`, `proxy`, `store` or `task`.
+    the failure record; like `message` they hold no secrets. `facts["fault"]` is `origin`, `proxy`, `store` or `task`,
+    or `unclear` where the proxy or the origin may have made it; `facts["http_status"]` is that of the last answer.
     """
 
     def __init__(
@@ -46,7 +47,8 @@ def failure(
     facts: Mapping[str, Fact] | None = None,
 ) -> FetchFailure:
     """A failure by its code in `fetchbox.errors.v1`."""
-    return FetchFailure(failure_name(code, http_status), message, facts={"fault": fault, **(facts or {})})
+    known: dict[str, Fact] = {"http_status": http_status} if http_status else {}
+    return FetchFailure(failure_name(code, http_status), message, facts={"fault": fault, **known, **(facts or {})})
 
 
 def deferral(code: FailureCode.ValueType, message: str, seconds: float) -> FetchFailure:

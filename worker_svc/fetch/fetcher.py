@@ -31,6 +31,7 @@ from kernel.telemetry import metrics
 from worker_svc.fetch.answer import REDIRECTS, check_success, field, fields, opts_out
 from worker_svc.fetch.circuit import HostCircuits
 from worker_svc.fetch.client import Client
+from worker_svc.fetch.doubt import DOUBTED, Tries, doubt
 from worker_svc.fetch.download import Download, Hop, Workshop
 from worker_svc.fetch.failure import FetchFailure, deferral, failure
 from worker_svc.fetch.fetched import Fetched
@@ -116,18 +117,18 @@ class Fetcher:
         """Directly, or by one proxy after the other; a proxy's fault is never the origin's."""
         if not order.policy.proxy_pools:
             return await self._follow(order, None)
-        faults: list[str] = []
-        for proxy in self._proxies.candidates(order.policy.proxy_pools):
+        tries = Tries(self._proxies, order.policy.proxy_pools)
+        for proxy in tries:
             try:
                 fetched = await self._follow(order, proxy)
             except ProxyFault as fault:
-                self._proxies.failed(proxy)
-                faults.append(str(fault))
+                tries.at_fault(proxy, fault)
+            except FetchFailure as error:
+                tries.failed(proxy, error)
             else:
-                self._proxies.served(proxy)
+                tries.served(proxy)
                 return fetched
-        text = f"no proxy served: {'; '.join(faults[-4:])}"
-        raise failure(codes.FAILURE_CODE_DOWNLOAD_PROXY, text, fault="proxy", facts={"proxies_tried": len(faults)})
+        raise tries.failure()
 
     async def _follow(self, order: Order, proxy: Proxy | None) -> Fetched:
         """Follows redirects to the content and stores it."""
@@ -138,9 +139,6 @@ class Fetcher:
             if isinstance(found, Fetched):
                 return found
             passed = (*passed, url.redacted)
-            if len(passed) > self._settings.max_redirects:
-                text = f"more than {self._settings.max_redirects} redirects, the last to {found.redacted}"
-                raise failure(codes.FAILURE_CODE_DOWNLOAD_TOO_MANY_REDIRECTS, text)
             headers = headers.after_redirect(url, found)
             url = found
 
@@ -149,14 +147,15 @@ class Fetcher:
     ) -> Fetched | Url:
         """Asks for one URL when its host may be asked, and tells the host's breaker how that went."""
         admission = await self._take_turn(url)
-        proxied = proxy is not None
         try:
             found = await self._hop(order, url, headers, proxy, passed)
         except BaseException as error:
-            self._circuits.leave(url.site, admission, error, proxied=proxied)
+            if proxy is not None:
+                doubt(error, tunnel=url.scheme == "https")
+            self._circuits.leave(url.site, admission, error)
             raise
         else:
-            self._circuits.leave(url.site, admission, None, proxied=proxied)
+            self._circuits.leave(url.site, admission, None)
             return found
         finally:
             self._slots.free(url.site)
@@ -172,21 +171,38 @@ class Fetcher:
         answer = await ask()
         try:
             if answer.status in REDIRECTS:
-                return _target(url, answer)
-            await self._accept(order, url, answer)
+                return self._target(url, answer, passed)
+            await self._accept(order, url, answer, proxy)
             download = Download(order, Hop(url, proxy, passed, ask), self._workshop)
             try:
                 return await download.store(answer)
             finally:
                 metrics.BYTES_FETCHED.inc(download.wire_length)
+        except FetchFailure as error:
+            error.facts.setdefault("http_status", answer.status)
+            error.facts.setdefault("final_url", url.redacted)
+            raise
         finally:
             answer.close()
 
-    async def _accept(self, order: Order, url: Url, answer: WireResponse) -> None:
+    def _target(self, url: Url, answer: WireResponse, passed: tuple[str, ...]) -> Url:
+        """Where a redirect leads, if that is a place that may be asked and there were not too many before."""
+        try:
+            target = resolve(url, next(iter(fields(answer, "location")), b""))
+        except UrlError as error:
+            raise unfit_url(error, codes.FAILURE_CODE_DOWNLOAD_BAD_REDIRECT) from error
+        if len(passed) >= self._settings.max_redirects:
+            text = f"more than {self._settings.max_redirects} redirects, the last to {target.redacted}"
+            raise failure(codes.FAILURE_CODE_DOWNLOAD_TOO_MANY_REDIRECTS, text)
+        return target
+
+    async def _accept(self, order: Order, url: Url, answer: WireResponse, proxy: Proxy | None) -> None:
         """Returns for a head whose body is to be stored. A `Retry-After` closes the host's gate for the whole fleet."""
         try:
             check_success(answer, order.headers.value("range"))
         except FetchFailure as error:
+            if proxy is not None:
+                doubt(error, tunnel=url.scheme == "https")
             await self._note_retry_after(url, answer, error)
             raise
         if order.policy.honour_robots_tag and opts_out(answer):
@@ -199,7 +215,7 @@ class Fetcher:
             return
         error.facts["retry_after_asked"] = asked
         error.retry_after = min(asked, seconds(self._settings.max_retry_after))
-        if answer.status in _GATED:
+        if answer.status in _GATED and error.facts.get("fault") != DOUBTED:
             await self._gates.close(url.site, error.retry_after)
 
     async def _take_turn(self, url: Url) -> Admission:
@@ -225,10 +241,3 @@ class Fetcher:
         if remaining > 0:
             text = f"{site} asked to be left alone for another {remaining:.1f} s"
             raise deferral(codes.FAILURE_CODE_DOWNLOAD_CIRCUIT_OPEN, text, remaining)
-
-
-def _target(url: Url, answer: WireResponse) -> Url:
-    try:
-        return resolve(url, next(iter(fields(answer, "location")), b""))
-    except UrlError as error:
-        raise unfit_url(error, codes.FAILURE_CODE_DOWNLOAD_BAD_REDIRECT) from error

@@ -1120,6 +1120,7 @@ class Fetcher(_message.Message):
     ALLOW_EMPTY_FIELD_NUMBER: _builtins.int
     HONOUR_ROBOTS_TAG_FIELD_NUMBER: _builtins.int
     USER_AGENT_FIELD_NUMBER: _builtins.int
+    PROXY_RESOLVES_FIELD_NUMBER: _builtins.int
     max_bytes: _builtins.int
     """The largest body. Default 5368709120 (5 GB)."""
     low_speed_bytes: _builtins.int
@@ -1134,6 +1135,11 @@ class Fetcher(_message.Message):
     """Fail resources whose server asks not to be archived (`X-Robots-Tag`). Default false."""
     user_agent: _builtins.str
     """The `User-Agent` of requests that bring none. Default `FetchBox/{version}`."""
+    proxy_resolves: _builtins.bool
+    """Proxies are given the names of hosts and resolve them; the worker then need not. Then nobody checks which address a
+    name leads to: what a proxy may dial is for the proxy to limit. Default false: the worker resolves the name, checks
+    every address, and gives the proxy one of them, with the name in TLS and in the `Host` header.
+    """
     @_builtins.property
     def timeout(self) -> _duration_pb2.Duration:
         """The longest attempt. Default 5m."""
@@ -1156,7 +1162,9 @@ class Fetcher(_message.Message):
 
     @_builtins.property
     def allow_networks(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Networks in CIDR notation that may be dialled although they are private. Default: none."""
+        """Networks in CIDR notation that may be dialled although they are private. An address that carries others inside (6to4,
+        Teredo, NAT64, ISATAP, IPv4-mapped) passes only if each of those is public or allowed, too. Default: none.
+        """
 
     def __init__(
         self,
@@ -1174,10 +1182,11 @@ class Fetcher(_message.Message):
         allow_empty: _builtins.bool = ...,
         honour_robots_tag: _builtins.bool = ...,
         user_agent: _builtins.str = ...,
+        proxy_resolves: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["connect_timeout", b"connect_timeout", "low_speed_window", b"low_speed_window", "max_retry_after", b"max_retry_after", "read_timeout", b"read_timeout", "timeout", b"timeout"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["allow_empty", b"allow_empty", "allow_networks", b"allow_networks", "connect_timeout", b"connect_timeout", "honour_robots_tag", b"honour_robots_tag", "low_speed_bytes", b"low_speed_bytes", "low_speed_window", b"low_speed_window", "max_bytes", b"max_bytes", "max_redirects", b"max_redirects", "max_retry_after", b"max_retry_after", "per_host", b"per_host", "read_timeout", b"read_timeout", "timeout", b"timeout", "user_agent", b"user_agent"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["allow_empty", b"allow_empty", "allow_networks", b"allow_networks", "connect_timeout", b"connect_timeout", "honour_robots_tag", b"honour_robots_tag", "low_speed_bytes", b"low_speed_bytes", "low_speed_window", b"low_speed_window", "max_bytes", b"max_bytes", "max_redirects", b"max_redirects", "max_retry_after", b"max_retry_after", "per_host", b"per_host", "proxy_resolves", b"proxy_resolves", "read_timeout", b"read_timeout", "timeout", b"timeout", "user_agent", b"user_agent"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

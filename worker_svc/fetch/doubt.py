@@ -1,0 +1,94 @@
+"""What an attempt by proxies has met so far, and by which proxy it goes on.
+
+A proxy that does not serve is at fault, and the next one is asked. Of some failures nobody can tell whether the proxy
+or the origin made them: a 502 in plain HTTP, a body that broke on its way. Then a proxy of the next pool is asked, a
+few times in one attempt. Where that one serves, the former was at fault; where they all meet the same, the origin is.
+Meanwhile none of them counts against the origin: its circuit breaker and its gate are not told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from fetchbox.errors.v1 import errors_pb2 as codes
+from kernel.errors import failure_name, is_retryable
+from worker_svc.fetch.failure import FetchFailure, failure
+from worker_svc.fetch.proxies import Proxies, Proxy, ProxyFault
+
+DOUBTED: Final = "unclear"
+"""`facts["fault"]` of a failure that the proxy or the origin may have made."""
+_MOST_DOUBTS: Final = 3
+"""How many proxies are asked in one attempt while each answers what may be the origin's answer, too."""
+_SHOWN: Final = 4
+
+
+def _names(*found: codes.FailureCode.ValueType) -> frozenset[str]:
+    return frozenset(map(failure_name, found))
+
+
+_STATUSES: Final = frozenset(failure_name(codes.FAILURE_CODE_DOWNLOAD_HTTP, status) for status in (403, 502, 503, 504))
+_CUT: Final = _names(
+    codes.FAILURE_CODE_DOWNLOAD_TRUNCATED,
+    codes.FAILURE_CODE_DOWNLOAD_CONNECTION_RESET,
+    codes.FAILURE_CODE_DOWNLOAD_READ_TIMEOUT,
+    codes.FAILURE_CODE_DOWNLOAD_TOO_SLOW,
+)
+"""What a tunnel can do to a body that it cannot read."""
+_CHANGED: Final = _names(
+    codes.FAILURE_CODE_DOWNLOAD_PROTOCOL,
+    codes.FAILURE_CODE_DOWNLOAD_TRUNCATED_ENCODING,
+    codes.FAILURE_CODE_DOWNLOAD_CORRUPT_ENCODING,
+    codes.FAILURE_CODE_DOWNLOAD_CHECKSUM_MISMATCH,
+)
+"""What a proxy can do to a body that it reads."""
+
+
+def doubt(error: BaseException, *, tunnel: bool) -> None:
+    """Marks a failure that came by a proxy, and that the proxy may have made. `tunnel`: it was asked by CONNECT."""
+    if not isinstance(error, FetchFailure) or error.facts.get("fault") != "origin":
+        return
+    if error.code in _CUT or (not tunnel and error.code in _STATUSES | _CHANGED):
+        error.facts["fault"] = DOUBTED
+
+
+class Tries:
+    """The proxies that one attempt asks."""
+
+    def __init__(self, proxies: Proxies, pools: Iterable[str]) -> None:
+        self._proxies = proxies
+        self._left = proxies.candidates(pools)
+        self._faults: list[str] = []
+        self._doubts: list[tuple[Proxy, FetchFailure]] = []
+
+    def __iter__(self) -> Iterator[Proxy]:
+        while self._left and len(self._doubts) < _MOST_DOUBTS:
+            yield self._left.pop(0)
+
+    def at_fault(self, proxy: Proxy, fault: ProxyFault) -> None:
+        """The proxy did not serve."""
+        self._proxies.failed(proxy)
+        self._faults.append(str(fault))
+
+    def failed(self, proxy: Proxy, error: FetchFailure) -> None:
+        """The fetch by this proxy failed: raises the failure unless another proxy may do better."""
+        if error.facts.get("fault") != DOUBTED:
+            raise error
+        self._doubts.append((proxy, error))
+        self._left.sort(key=lambda other: other.pool == proxy.pool)
+
+    def served(self, proxy: Proxy) -> None:
+        """The fetch by this proxy went well, so that those before it were at fault."""
+        self._proxies.served(proxy)
+        for former, _ in self._doubts:
+            self._proxies.failed(former)
+
+    def failure(self) -> FetchFailure:
+        """Why the attempt failed: what the proxies asked all met, or that none served."""
+        last = self._doubts[-1][1] if self._doubts else None
+        agreed = not self._faults and len({error.code for _, error in self._doubts}) == 1
+        if last is not None and (agreed or is_retryable(last.code)):
+            return last
+        told = [*self._faults, *(f"{error.message} (by {proxy.name})" for proxy, error in self._doubts)]
+        text = f"no proxy served: {'; '.join(told[-_SHOWN:])}"
+        return failure(codes.FAILURE_CODE_DOWNLOAD_PROXY, text, fault="proxy", facts={"proxies_tried": len(told)})
