@@ -56,17 +56,17 @@ class FlowEvents:
             if text:  # a key that is there twice says one thing to one reader, and another to the next
                 require_json(text, name)
         await self._rate.take(tenant)
-        run = await self._run_of(event)
+        run = await self._run_of(event, request.tenant)
         return await (
             self._log(event, run) if event.kind == kinds.LOG else self._deliver(event, run, tenant, request.key)
         )
 
-    async def _run_of(self, event: Event) -> Run:
+    async def _run_of(self, event: Event, tenant: str) -> Run:
         """The run that an event names, which must be the caller's to see; an empty one where it names none."""
         meta = meta_of(event)
         if not meta.flow_id:
             return Run("", "")
-        order = await flow_access.seen(self._clients, meta.flow_id, current_caller())
+        order = await flow_access.seen(self._clients, meta.flow_id, current_caller(), tenant)
         if meta.flow_name not in ("", order.run.flow_name):
             raise refusal([Violation("event.meta.flowName", f"must be {order.run.flow_name}", "event.run")])
         if meta.step_key and meta.step_key not in order.definition.steps:

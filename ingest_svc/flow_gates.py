@@ -18,12 +18,14 @@ from ingest_svc.request import Headers
 from ingest_svc.task_order import HEAVY_BYTES
 from ingest_svc.task_views import tenant_filter
 from ingest_svc.webhook import is_signed, payload_of, require_json, require_room, secret_of
+from kernel import keys
 from kernel.auth import STRANGER, TENANT, current_caller
 from kernel.errors import FetchboxError, no_flow
 from kernel.flows import secrets
 from kernel.flows.deliveries import ANY, NONE, Correlation, Deliveries, Opens
 from kernel.flows.gates import Gates
 from kernel.flows.payloads import Payloads
+from kernel.keys import RunKey
 from kernel.ratelimit import RateLimit
 from kernel.redis import RedisClients
 from kernel.validation import require_valid
@@ -76,7 +78,7 @@ class FlowGates:
         coding = coding_of(headers.get(CONTENT_ENCODING) or "")
         opens = await self._opens(request, tenant, headers)
         # Who has no secret cannot use up what those may send who have one.
-        await self._rate.take(f"{tenant}:{'anonymous-' if opens.what == NONE else ''}webhooks")
+        await self._rate.take(tenant, "anonymous-webhooks" if opens.what == NONE else "webhooks")
         correlation = Correlation(tenant, "webhook", request.channel, request.key)
         parks = opens.what != NONE or request.channel in self._free_channels
         # Before its payload is stored: what opens nothing leaves nothing behind.
@@ -84,8 +86,8 @@ class FlowGates:
             raise _opens_nothing()
         is_heavy = coding != IDENTITY or len(body.data) > HEAVY_BYTES
         payload = await self._offload.run(is_heavy, lambda: payload_of(body, coding, most))
-        hit = await self._payloads.hit("webhook", payload, opens.flow_id, opens.step_key)
-        if opens.flow_id and await self._gates.opened(opens.flow_id, opens.step_key, hit):
+        hit = await self._payloads.hit("webhook", payload, opens.run, opens.step_key)
+        if opens.run and await self._gates.opened(opens.run, opens.step_key, hit):
             return pb.ReceiveWebhookResponse(released=1)
         found = await self._deliveries.deliver(correlation, hit, opens, parks=parks)
         if found is None:
@@ -95,26 +97,26 @@ class FlowGates:
     async def trigger_gate(self, request: pb.TriggerGateRequest) -> Gate:
         """Opens a gate by hand."""
         require_valid(request)
-        await self._require_right(request)
+        run = await self._require_right(request)
         payload = request.payload if request.HasField("payload") else None
         if payload is not None:
             require_room(len(payload), self._config.ingest.max_document_bytes, "payload")
             text = payload
             await self._offload.run(len(text) > HEAVY_BYTES, lambda: require_json(text, "payload"))
-        hit = await self._payloads.hit("manual", payload, request.flow_id, request.step_key)
-        return await self._gates.trigger(request.flow_id, request.step_key, hit)
+        hit = await self._payloads.hit("manual", payload, run, request.step_key)
+        return await self._gates.trigger(run, request.step_key, hit)
 
     async def cancel_gate(self, request: pb.CancelGateRequest) -> Gate:
         """Cancels a gate, and with it the run."""
         require_valid(request)
-        await flow_access.seen(self._clients, request.flow_id, current_caller())
-        return await self._gates.cancel(request.flow_id, request.step_key)
+        order = await flow_access.seen(self._clients, request.flow_id, current_caller(), request.tenant)
+        return await self._gates.cancel(order.run.key, request.step_key)
 
     async def cancel_flow(self, request: pb.CancelFlowRequest) -> None:
         """Cancels a run; one that has ended stays as it is."""
         require_valid(request)
-        await flow_access.seen(self._clients, request.flow_id, current_caller())
-        await self._gates.cancel_flow(request.flow_id, request.reason)
+        order = await flow_access.seen(self._clients, request.flow_id, current_caller(), request.tenant)
+        await self._gates.cancel_flow(order.run.key, request.reason)
 
     async def _opens(self, request: pb.ReceiveWebhookRequest, tenant: str, headers: Headers) -> Opens:
         """What a webhook may open; `FORBIDDEN` where it shows nothing that could open anything."""
@@ -133,23 +135,25 @@ class FlowGates:
         named = secrets.gate_of(secret)
         if named is None or not await secrets.opens(self._clients, secret, *named):
             raise _opens_nothing()
-        flow_id, step_key = named
-        order = await flow_access.seen(self._clients, flow_id, current_caller())
+        run, step_key = named
+        caller, (owner, flow_id) = current_caller(), keys.run_parts(run)
+        order = await flow_access.seen(self._clients, flow_id, caller, "" if caller.role == TENANT else owner)
         gate = order.definition.steps[step_key].gate
-        if order.tenant != tenant or gate.reason != "webhook" or gate.channel != request.channel:
+        if order.run.key != run or owner != tenant or gate.reason != "webhook" or gate.channel != request.channel:
             raise _opens_nothing()
-        return Opens(secrets.digest(secret), flow_id, step_key)
+        return Opens(secrets.digest(secret), run, step_key)
 
-    async def _require_right(self, request: pb.TriggerGateRequest) -> None:
-        """Whether the caller may open a gate by hand: an operator, and whoever has the secret of a `manual` one.
+    async def _require_right(self, request: pb.TriggerGateRequest) -> RunKey:
+        """The run of a gate that the caller may open: an operator, and whoever has the secret of a `manual` one.
 
-        Whoever may not know of the run is told that there is none.
+        The secret also says whose run it is. Whoever may not know of the run is told that there is none.
         """
         caller, flow_id, step_key = current_caller(), request.flow_id, request.step_key
-        is_right = bool(request.secret) and await secrets.opens(self._clients, request.secret, flow_id, step_key)
-        if caller.role == STRANGER and not is_right:
+        tenant = request.tenant or ("" if caller.role == TENANT else _tenant_of(request.secret, flow_id))
+        if caller.role == STRANGER and not await self._is_right(request, keys.run(tenant, flow_id)):
             raise no_flow(flow_id)
-        order = await flow_access.seen(self._clients, flow_id, caller)
+        order = await flow_access.seen(self._clients, flow_id, caller, tenant)
+        is_right = await self._is_right(request, order.run.key)
         spec = order.definition.steps.get(step_key)
         is_manual = spec is not None and spec.gate.reason == "manual"
         if request.secret and not is_right:
@@ -159,6 +163,18 @@ class FlowGates:
                 errors_pb2.REASON_FORBIDDEN,
                 "by hand a manual gate is opened by whoever has its secret, any other by an operator alone",
             )
+        return order.run.key
+
+    async def _is_right(self, request: pb.TriggerGateRequest, run: RunKey) -> bool:
+        secret = request.secret
+        return bool(secret) and await secrets.opens(self._clients, secret, run, request.step_key)
+
+
+def _tenant_of(secret: str, flow_id: str) -> str:
+    """The tenant whose run of this id a secret names; empty for none."""
+    named = secrets.gate_of(secret)
+    tenant, named_id = keys.run_parts(named[0]) if named is not None else ("", "")
+    return tenant if named_id == flow_id else ""
 
 
 def _opens_nothing() -> FetchboxError:

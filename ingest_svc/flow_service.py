@@ -84,7 +84,7 @@ class FlowService(FlowServiceServicer):
     async def GetFlow(self, request: pb.GetFlowRequest, context: Context) -> Flow:
         """Reads one run."""
         require_valid(request)
-        return await self._reading.whole(await self._seen(request.flow_id))
+        return await self._reading.whole(await self._seen(request.flow_id, request.tenant))
 
     async def ListFlows(self, request: pb.ListFlowsRequest, context: Context) -> pb.ListFlowsResponse:
         """A page of runs; it may be short while more follow."""
@@ -107,10 +107,10 @@ class FlowService(FlowServiceServicer):
     async def ListStepLogs(self, request: pb.ListStepLogsRequest, context: Context) -> pb.ListStepLogsResponse:
         """A page of the log lines of a step; it may be short while more follow."""
         require_valid(request)
-        order = await self._seen(request.flow_id)
+        order = await self._seen(request.flow_id, request.tenant)
         if request.step_key not in order.definition.steps:
             raise not_found(f"The run {request.flow_id} has no step {request.step_key}.")
-        filters = (request.flow_id, request.step_key, str(request.attempt))
+        filters = (order.run.key, request.step_key, str(request.attempt))
         logs, cursor = await self._reading.step_logs(
             order.run,
             request.step_key,
@@ -140,7 +140,7 @@ class FlowService(FlowServiceServicer):
     async def CancelFlow(self, request: pb.CancelFlowRequest, context: Context) -> Flow:
         """Cancels a run; the run as it stands then."""
         await self._running.to_the_end(self._gates.cancel_flow(request))
-        return await self._reading.whole(await self._seen(request.flow_id))
+        return await self._reading.whole(await self._seen(request.flow_id, request.tenant))
 
     def TailFlow(self, request: pb.TailFlowRequest, context: Context) -> AsyncIterator[Frame]:
         """Tails a stream of a run."""
@@ -154,8 +154,8 @@ class FlowService(FlowServiceServicer):
         """Tails the timelines of all runs by kind."""
         return self._tails.kinds(request, context)
 
-    async def _seen(self, flow_id: str) -> Order:
-        return await flow_access.seen(self._clients, flow_id, current_caller())
+    async def _seen(self, flow_id: str, tenant: str) -> Order:
+        return await flow_access.seen(self._clients, flow_id, current_caller(), tenant)
 
     async def _as_begun(self, order: Order) -> Flow:
         """A run that has begun; its secrets are told now or never, so that it cannot be read is no failure."""

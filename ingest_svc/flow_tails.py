@@ -38,7 +38,7 @@ class FlowTails:
     async def flow(self, request: pb.TailFlowRequest, context: Context) -> AsyncIterator[Frame]:
         """One stream of a run; `NOT_FOUND` for a run that is unknown, gone, or not the caller's to see."""
         require_valid(request)
-        order = await flow_access.seen(self._clients, request.flow_id, current_caller())
+        order = await flow_access.seen(self._clients, request.flow_id, current_caller(), request.tenant)
         beginning = Beginning(context)
         tail = self._bus.tail(
             order.run,

@@ -6,6 +6,7 @@ from fetchbox.errors.v1 import errors_pb2
 from fetchbox.task.v1.job_pb2 import Job
 from kernel.auth import TENANT, Caller
 from kernel.errors import FetchboxError
+from kernel.flows import label
 from kernel.ledger import JobRecord, TaskRecord
 from kernel.ledger.tasks import json_value
 
@@ -29,7 +30,7 @@ def listed(record: JobRecord) -> Job:
         error=json_value(record.error),
         tenant=record.tenant,
         trace_id=record.trace_id,
-        flow=record.flow or None,
+        flow=label.shown(record.flow) or None,
     )
 
 

@@ -1,9 +1,14 @@
 """Every Redis key and stream name. No other file spells a key (a test greps for strays).
 
 The names of the streams are those of seed 000, of the job record those of seed 004; `contracts.md` settles the rest.
+No two things share a key: each part but the last is free of `:`, which separates them (`part`, ADR 0022).
 """
 
 import zlib
+from typing import NewType
+
+RunKey = NewType("RunKey", str)
+"""The name of a run in keys: its id, behind its tenant where it has one. Runs of two tenants never share one."""
 
 NAMESPACE = "fetchbox."
 """Streams live in this namespace (seed 000 section 1)."""
@@ -24,6 +29,11 @@ TOPICS = (TASKS, STATUS, LOGS, DLQ)
 def partition_of(job_id: str, partitions: int) -> int:
     """The partition of a job: CRC-32 (IEEE) of the UTF-8 id modulo the count, so that any language can do it."""
     return zlib.crc32(job_id.encode()) % partitions
+
+
+def part(text: str) -> str:
+    """A part of a key: percent-encoded where it holds `:` or `%`, so that it ends where the next one begins."""
+    return text.replace("%", "%25").replace(":", "%3A") if "%" in text or ":" in text else text
 
 
 def stream(topic: str, partition: int) -> str:
@@ -72,32 +82,32 @@ def cursors(lane: str) -> str:
 
 def job(job_id: str) -> str:
     """Hash: the record of a job (seed 004)."""
-    return f"job:{job_id}"
+    return f"job:{part(job_id)}"
 
 
 def job_events(job_id: str) -> str:
     """Stream: the events of a job (seed 004)."""
-    return f"job:{job_id}:events"
+    return f"job:{part(job_id)}:events"
 
 
 def job_bits(job_id: str) -> str:
     """Bitmap: bit `resource_index - 1` is set once that resource is settled."""
-    return f"job:{job_id}:bits"
+    return f"job:{part(job_id)}:bits"
 
 
 def job_resources(job_id: str) -> str:
     """Hash: fences, failures and settled resources that have no index."""
-    return f"job:{job_id}:resources"
+    return f"job:{part(job_id)}:resources"
 
 
 def job_results(job_id: str) -> str:
     """List: one line a settled task, kept until the job's finalization has read them."""
-    return f"job:{job_id}:results"
+    return f"job:{part(job_id)}:results"
 
 
 def manifest_idempotency(tenant: str, job_type: str, key: str) -> str:
     """Hash: the submit of a manifest under an idempotency key; scope tenant + job type + key."""
-    return f"fetchbox:idempotency:{tenant}:{job_type}:{key}"
+    return f"fetchbox:idempotency:{part(tenant)}:{part(job_type)}:{key}"
 
 
 def job_index() -> str:
@@ -135,8 +145,11 @@ def open_index() -> str:
 
 
 def task_idempotency(tenant: str, key: str) -> str:
-    """Hash: the creation of a task job under an idempotency key; literally that of seed 004 without a tenant."""
-    return f"idempotency:{tenant}:{key}" if tenant else f"idempotency:{key}"
+    """Hash: the creation of a task job under an idempotency key; literally that of seed 004 without a tenant.
+
+    No key of a caller without a tenant is that of a tenant: those begin otherwise.
+    """
+    return f"fetchbox:task-idempotency:{part(tenant)}:{key}" if tenant else f"idempotency:{key}"
 
 
 def routed(task: str) -> str:
@@ -179,9 +192,9 @@ def host_gate(host: str) -> str:
     return f"fetchbox:host:{host}:gate"
 
 
-def rate_limit(tenant: str) -> str:
-    """String with an expiry: the submits of a tenant in this second."""
-    return f"fetchbox:rate:{tenant}"
+def rate_limit(tenant: str, what: str = "submits") -> str:
+    """String with an expiry: how much of something a tenant has done in this second."""
+    return f"fetchbox:rate:{part(tenant)}:{what}"
 
 
 def provisioned() -> str:
@@ -242,50 +255,74 @@ def breaker_index() -> str:
 
 def breakers_shut() -> str:
     """Sorted set: circuit breakers that are not closed -> when their cooldown ends, in ms of Redis time."""
-    return f"{{{_BREAKERS}}}:shut"
+    return f"{{{_BREAKERS}}}.shut"
 
 
 def breakers_turn() -> str:
     """String: when a circuit breaker last opened or closed, in microseconds of Redis time."""
-    return f"{{{_BREAKERS}}}:turn"
+    return f"{{{_BREAKERS}}}.turn"
 
 
 PROBE = "fetchbox:probe"
 """String with an expiry: written by whoever asks whether Redis takes writes."""
 
 
-def flow_timeline(flow_id: str) -> str:
+def run(tenant: str, flow_id: str) -> RunKey:
+    """The name of a run in keys: `flow_id` without a tenant, `tenant:flow_id` with one."""
+    return RunKey(f"{part(tenant)}:{part(flow_id)}" if tenant else part(flow_id))
+
+
+def run_parts(key: RunKey) -> tuple[str, str]:
+    """The tenant and the id of a run by its name in keys."""
+    tenant, _, flow_id = key.rpartition(":")
+    return _whole(tenant), _whole(flow_id)
+
+
+def _whole(encoded: str) -> str:
+    return encoded.replace("%3A", ":").replace("%25", "%")
+
+
+NO_RUN = RunKey("")
+"""The name of no run."""
+
+
+def flow_timeline(key: RunKey) -> str:
     """Stream: everything that happened in a run (seed 003, section 2.1)."""
-    return f"nq:flow:{flow_id}"
+    return f"nq:flow:{key}"
 
 
-def flow_snapshot(flow_name: str, flow_id: str) -> str:
+def flow_snapshot(flow_name: str, key: RunKey) -> str:
     """Stream: patches of a run's snapshot."""
-    return f"nq:proj:flow:{flow_name}:{flow_id}"
+    return f"nq:proj:flow:{part(flow_name)}:{key}"
 
 
-def flow_steps(flow_id: str) -> str:
+def flow_steps(key: RunKey) -> str:
     """Stream: patches of the steps of a run."""
-    return f"nq:proj:flow-steps:{flow_id}"
+    return f"nq:proj:flow-steps:{key}"
 
 
 def flow_runs(flow_name: str) -> str:
-    """Stream: the runs of a flow."""
+    """Stream: the runs of a flow, those of all tenants."""
     return f"nq:proj:flow-runs:{flow_name}"
 
 
-def flow_logs(flow_id: str) -> str:
+def flow_logs(key: RunKey) -> str:
     """Stream: references to the log lines of a run's steps."""
-    return f"nq:proj:flow-step-index:{flow_id}"
+    return f"nq:proj:flow-step-index:{key}"
 
 
 FLOW = "fetchbox:flow:"
 """What the keys of the orders of runs begin with."""
 
 
-def flow(flow_id: str) -> str:
+def flow(key: RunKey) -> str:
     """Hash: the order of a run (definition, input, tenant), its fence, and what came for its gates."""
-    return f"{FLOW}{flow_id}"
+    return f"{FLOW}{key}"
+
+
+def flow_tenants(flow_id: str) -> str:
+    """Set: the tenants that have a run of this id."""
+    return f"fetchbox:flows:tenants:{flow_id}"
 
 
 FLOWS_DUE = "fetchbox:flows:due"
@@ -312,12 +349,12 @@ FLOW_NAMES = "fetchbox:flows:names"
 
 
 def gate_free(digest: str) -> str:
-    """Sorted set: gates of one channel and key that open without a secret, `flow_id/step_key` -> since when, in ms."""
+    """Sorted set: gates of one channel and key that open without a secret, `run/step_key` -> since when, in ms."""
     return f"fetchbox:gate:{digest}:free"
 
 
 def gate_guarded(digest: str) -> str:
-    """Sorted set: gates of one channel and key that open with a secret, `flow_id/step_key` -> since when, in ms."""
+    """Sorted set: gates of one channel and key that open with a secret, `run/step_key` -> since when, in ms."""
     return f"fetchbox:gate:{digest}:guarded"
 
 

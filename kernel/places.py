@@ -23,5 +23,15 @@ def results(job_type: str, job_id: str) -> str:
     return _beside(job_type, job_id, "results.jsonl")
 
 
+def flow(tenant: str, flow_id: str) -> str:
+    """What the keys of a run's objects begin with. A dot parts tenant and id, so no folder of a run is in another's."""
+    scope = f"{_undotted(tenant)}." if tenant else ""
+    return f"flows/{scope}{_undotted(flow_id)}/"
+
+
+def _undotted(text: str) -> str:
+    return key_segment(text).replace(".", "%2E")
+
+
 def _beside(job_type: str, job_id: str, name: str) -> str:
     return f"manifests/{key_segment(job_type or 'default')}/{key_segment(job_id)}/{name}"

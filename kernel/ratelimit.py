@@ -15,11 +15,14 @@ class RateLimit:
         self._clients = clients
         self._per_second = per_second
 
-    async def take(self, tenant: str) -> None:
-        """Counts a submit; raises `RATE_LIMITED` with the seconds until the second is over."""
+    async def take(self, tenant: str, what: str = "submits") -> None:
+        """Counts a submit, or what else is limited apart from those.
+
+        Raises `RATE_LIMITED` with the seconds until the second is over.
+        """
         if not self._per_second:
             return
-        key = keys.rate_limit(tenant)
+        key = keys.rate_limit(tenant, what)
         async with self._clients.commands.pipeline(transaction=True) as batch:
             batch.set(key, 0, px=_WINDOW_MS, nx=True)
             batch.incr(key)

@@ -204,34 +204,36 @@ BREAKER_CONCLUDE = Script(
 )
 
 # Flows.
-FLOW_OPEN = Script("flow_open", ("flow", "due", "wake", "names"), ("flow_id", "name", "digest"), ("field", "value"))
+FLOW_OPEN = Script(
+    "flow_open", ("flow", "due", "wake", "names", "tenants"), ("run", "name", "tenant", "digest"), ("field", "value")
+)
 FLOW_APPEND = Script(
     "flow_append",
     ("flow", "timeline", "snapshot", "steps", "logs", "runs", "due", "wake", "ended"),
-    ("flow_id", "name", "fence", "signal", "end", "max_logs", "clears", "batch"),
+    ("run", "name", "fence", "signal", "end", "max_logs", "clears", "batch"),
     ("target", "kind", "subject", "meta", "data"),
 )
 FLOW_TRIM = Script("flow_trim", ("flow", "timeline", "logs"), ("max_len", "archived", "max"))
 FLOW_FORGET = Script(
     "flow_forget",
-    ("flow", "timeline", "snapshot", "steps", "logs", "runs", "ended"),
-    ("flow_id", "ended_before_ms"),
+    ("flow", "timeline", "snapshot", "steps", "logs", "runs", "ended", "tenants"),
+    ("run", "ended_before_ms", "tenant"),
     ("entry",),
 )
 FLOW_CLAIM = Script("flow_claim", ("due", "held"), ("max", "lease_ms"))
-FLOW_REST = Script("flow_rest", ("due", "held"), (), ("flow_id", "lease", "next_ms"))
+FLOW_REST = Script("flow_rest", ("due", "held"), (), ("run", "lease", "next_ms"))
 FLOW_SECRET = Script("flow_secret", ("flow",), ("step_key", "secret", "max"))
-FLOW_HIT = Script("flow_hit", ("flow", "due", "wake"), ("flow_id", "step_key", "fence", "delivery"))
+FLOW_HIT = Script("flow_hit", ("flow", "due", "wake"), ("run", "step_key", "fence", "delivery"))
 FLOW_WAIT = Script(
     "flow_wait",
     ("flow", "free", "guarded", "parked", "due", "wake"),
-    ("flow_id", "step_key", "fence", "digest", "open", "keep_ms"),
+    ("run", "step_key", "fence", "digest", "open", "keep_ms"),
 )
 FLOW_DELIVER = Script(
     "flow_deliver",
     ("flow", "free", "guarded", "parked", "answer", "due", "wake"),
     (
-        *("digest", "delivery", "opens", "flow_id", "step_key", "parks"),
+        *("digest", "delivery", "opens", "run", "step_key", "parks"),
         *("max_parked", "keep_ms", "max", "answer_ms"),
     ),
 )

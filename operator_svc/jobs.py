@@ -5,6 +5,7 @@ from google.protobuf import json_format
 from fetchbox.operator.v1.job_pb2 import Job, JobError, LogCursor
 from kernel import keys, redaction
 from kernel.errors import no_job, operator_code
+from kernel.flows import label
 from kernel.ledger import JobRecord, Ledger, operator_status
 from operator_svc.times import timestamp
 
@@ -30,7 +31,7 @@ def snapshot(record: JobRecord) -> Job:
         tenant=record.tenant,
         trace_id=record.trace_id,
         task=record.task,
-        flow=record.flow or None,
+        flow=label.shown(record.flow) or None,
     )
 
 

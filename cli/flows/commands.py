@@ -8,7 +8,7 @@ import typer
 from cli import channels
 from cli.command import command, group
 from cli.flows import definitions, gates, start
-from cli.flows.arguments import Run, StepKey
+from cli.flows.arguments import Run, StepKey, Tenant
 from cli.flows.facts import RUN_COLUMNS, STEP_COLUMNS, run_facts, run_row, step_row
 from cli.flows.watch import watch_run
 from cli.flows.words import line
@@ -33,7 +33,7 @@ class Status(StrEnum):
 
 
 @command(app)
-def watch(context: typer.Context, run: Run) -> None:
+def watch(context: typer.Context, run: Run, tenant: Tenant = "") -> None:
     """Follow a run to its end: a chart of its steps in a terminal, a line an event in a pipe.
 
     With --json each line is a frame, `{"v": 1, "stream": …, "event": …, "record": …}`. A run that has ended is shown
@@ -44,11 +44,11 @@ def watch(context: typer.Context, run: Run) -> None:
     `fetchbox flows watch 01939c6e-… --json | jq -r 'select(.event == "step.completed").record.data.stepKey'`
     """
     with channels.flows(settings(context)) as stub:
-        watch_run(stub, run)
+        watch_run(stub, run, tenant)
 
 
 @command(app)
-def get(context: typer.Context, run: Run) -> None:
+def get(context: typer.Context, run: Run, tenant: Tenant = "") -> None:
     """Show one run and its steps.
 
     `fetchbox flows get 01939c6e-…`
@@ -56,7 +56,7 @@ def get(context: typer.Context, run: Run) -> None:
     `fetchbox flows get 01939c6e-… --json | jq .result`
     """
     with channels.flows(settings(context)) as stub:
-        _show(stub.GetFlow(GetFlowRequest(flow_id=run)))
+        _show(stub.GetFlow(GetFlowRequest(flow_id=run, tenant=tenant)))
 
 
 @command(app, "list")
@@ -89,12 +89,13 @@ def logs(
     run: Run,
     step: StepKey,
     attempt: Annotated[int, typer.Option(min=0, help="Only lines of this attempt; 0: of all.")] = 0,
+    tenant: Tenant = "",
 ) -> None:
     """Print what the attempts at a step have logged.
 
     `fetchbox flows logs 01939c6e-… catalogue`
     """
-    request = ListStepLogsRequest(flow_id=run, step_key=step, attempt=attempt, page_size=_PAGE)
+    request = ListStepLogsRequest(flow_id=run, step_key=step, attempt=attempt, tenant=tenant, page_size=_PAGE)
     with channels.flows(settings(context)) as stub:
         while True:
             answer = stub.ListStepLogs(request)
@@ -113,13 +114,14 @@ def cancel(
     context: typer.Context,
     run: Run,
     reason: Annotated[str, typer.Option(help="Why, for people.")] = "",
+    tenant: Tenant = "",
 ) -> None:
     """Cancel a run: its gates are cancelled, its jobs stopped. A run that has ended stays as it is.
 
     `fetchbox flows cancel 01939c6e-… --reason "the wrong manifest"`
     """
     with channels.flows(settings(context)) as stub:
-        _show(stub.CancelFlow(CancelFlowRequest(flow_id=run, reason=reason)))
+        _show(stub.CancelFlow(CancelFlowRequest(flow_id=run, reason=reason, tenant=tenant)))
 
 
 def _show(run: Flow) -> None:

@@ -6,7 +6,7 @@ import typer
 
 from cli import channels
 from cli.command import command
-from cli.flows.arguments import Run, StepKey
+from cli.flows.arguments import Run, StepKey, Tenant
 from cli.flows.facts import gate_facts
 from cli.output import as_dict, out
 from cli.payload import read_value
@@ -31,6 +31,7 @@ def trigger(
     payload: Annotated[
         str, typer.Option(help="What the step gets to know: JSON; `@file` reads a file, `-` reads stdin.")
     ] = "",
+    tenant: Tenant = "",
 ) -> None:
     """Open a gate by hand. Before the gate is placed this is kept, and opens it then; the same again changes nothing.
 
@@ -38,7 +39,7 @@ def trigger(
 
     `FETCHBOX_GATE_SECRET=… fetchbox flows trigger 01939c6e-… publish`
     """
-    request = TriggerGateRequest(flow_id=run, step_key=step, secret=secret)
+    request = TriggerGateRequest(flow_id=run, step_key=step, secret=secret, tenant=tenant)
     if payload:
         request.payload = read_value(payload, "--payload")
     with channels.flows(settings(context), _SECRETS) as stub:
@@ -49,13 +50,13 @@ def trigger(
 
 
 @command(app)
-def cancel_gate(context: typer.Context, run: Run, step: StepKey) -> None:
+def cancel_gate(context: typer.Context, run: Run, step: StepKey, tenant: Tenant = "") -> None:
     """Cancel a gate: its step fails, and with it the run.
 
     `fetchbox flows cancel-gate 01939c6e-… publish`
     """
     with channels.flows(settings(context)) as stub:
-        _show(stub.CancelGate(CancelGateRequest(flow_id=run, step_key=step)))
+        _show(stub.CancelGate(CancelGateRequest(flow_id=run, step_key=step, tenant=tenant)))
 
 
 @command(app)

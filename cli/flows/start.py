@@ -62,7 +62,7 @@ def start(
     _tell_secrets(answer)
     if watch:
         with channels.flows(options) as stub:
-            watch_run(stub, run)
+            watch_run(stub, run, answer.flow.tenant)
     else:
         out.note(f"`fetchbox flows watch {run}` shows what comes of it.")
 

@@ -24,16 +24,17 @@ _A_SECOND = 4
 """How often the drawing moves on while nothing comes."""
 
 
-def watch_run(stub: FlowServiceStub, flow_id: str) -> None:
+def watch_run(stub: FlowServiceStub, flow_id: str, tenant: str = "") -> None:
     """Shows the timeline of a run from the first event on, and in the end what it came to.
 
     Raises a CommandError where it was not completed; with `--json` it exits with 1, since the last frame tells why.
     """
-    run = stub.GetFlow(GetFlowRequest(flow_id=flow_id))
+    asked = GetFlowRequest(flow_id=flow_id, tenant=tenant)
+    run = stub.GetFlow(asked)
     failed = ""
     if out.json:
         with leaving(flow_id, "run"):
-            run = _follow(stub, flow_id, lambda frame: out.document(as_dict(frame)))
+            run = _follow(stub, asked, lambda frame: out.document(as_dict(frame)))
         if run.status != "completed":
             raise typer.Exit(SOME_FAILED)
         return
@@ -44,17 +45,17 @@ def watch_run(stub: FlowServiceStub, flow_id: str) -> None:
             failed = words.failed_step(frame.record) or failed
             view.told(frame)
 
-        run = _follow(stub, flow_id, told)
+        run = _follow(stub, asked, told)
     if run.status != "completed":
         raise _unfinished(run, failed)
     if out.terminal and run.HasField("result"):
         out.line(json.dumps(json.loads(run.result), ensure_ascii=False))
 
 
-def _follow(stub: FlowServiceStub, flow_id: str, told: Callable[[Frame], None]) -> Flow:
+def _follow(stub: FlowServiceStub, asked: GetFlowRequest, told: Callable[[Frame], None]) -> Flow:
     return follow_events(
-        lambda: stub.GetFlow(GetFlowRequest(flow_id=flow_id)),
-        lambda cursor: stub.TailFlow(TailFlowRequest(flow_id=flow_id, cursor=cursor)),
+        lambda: stub.GetFlow(asked),
+        lambda cursor: stub.TailFlow(TailFlowRequest(flow_id=asked.flow_id, tenant=asked.tenant, cursor=cursor)),
         lambda run: run.status != "running",
         told,
         lambda frame: frame.record.id,

@@ -39,7 +39,7 @@ class Advancing:
 
     async def read(self, looks: Sequence[Look]) -> None:
         """Orders, what is new in the timelines, and with that the present state of each run."""
-        places = {look.flow_id: look.state.last_id for look in looks}
+        places = {look.key: look.state.last_id for look in looks}
         try:
             found = await self.journal.load(places)
         except Exception as error:
@@ -48,10 +48,10 @@ class Advancing:
             await self._read_each(looks, error)
             return
         for look in looks:
-            if look.flow_id not in found:
+            if look.key not in found:
                 look.end(None)  # retention has removed it
                 continue
-            look.found, events = found[look.flow_id]
+            look.found, events = found[look.key]
             look.memory.fold(events)
 
     async def _read_each(self, looks: Sequence[Look], error: Exception) -> None:
@@ -65,27 +65,27 @@ class Advancing:
     async def decide(self, looks: Sequence[Look]) -> None:
         """Reads the jobs of their attempts and decides."""
         wanted = [(look, attempt) for look in looks if not look.over for attempt in self._attempts(look)]
-        jobs: dict[str, dict[str, JobFacts]] = {look.flow_id: {} for look in looks}
+        jobs: dict[str, dict[str, JobFacts]] = {look.key: {} for look in looks}
         reads = []
         for look, attempt in wanted:
             known = look.memory.jobs.get(attempt.run_id)
             if known is not None and _stands(known, look.now_ms) and not attempt.submit:
-                jobs[look.flow_id][attempt.run_id] = known
+                jobs[look.key][attempt.run_id] = known
             elif not attempt.job_id and not attempt.submit:
-                jobs[look.flow_id][attempt.run_id] = UNMADE
+                jobs[look.key][attempt.run_id] = UNMADE
             else:
                 reads.append((look, attempt))
         found = await self.reader.read([attempt for _, attempt in reads])
         for (look, attempt), facts in zip(reads, found, strict=True):
             if isinstance(facts, JobFacts):
-                jobs[look.flow_id][attempt.run_id] = facts
+                jobs[look.key][attempt.run_id] = facts
             elif ended(look.state):  # nobody wants to know the result
-                jobs[look.flow_id][attempt.run_id] = JobFacts("done", facts.job_id)
+                jobs[look.key][attempt.run_id] = JobFacts("done", facts.job_id)
             else:
                 look.ended_jobs.append((attempt.run_id, facts))
         for look in looks:
             if not look.over and not look.ended_jobs:
-                self._decide(look, jobs[look.flow_id])
+                self._decide(look, jobs[look.key])
 
     def _decide(self, look: Look, jobs: dict[str, JobFacts]) -> None:
         try:
@@ -102,13 +102,13 @@ class Advancing:
             sent = look.memory.jobs.get(step.run_id)
             job_id = step.job_id or (sent.job_id if sent is not None else "")
             if not spec.job_type:
-                yield Attempt(look.flow_id, step.run_id, job_id or step.run_id, is_fetch=False)
+                yield Attempt(look.key, step.run_id, job_id or step.run_id, is_fetch=False)
                 continue
             # Whoever submitted it may have died before it could tell which job that made. As long as the run goes on,
             # it is submitted again, and that tells; afterwards nobody does.
             is_sought = is_over and not job_id
             submit = self.submit_name(order.tenant, spec.job_type, step.run_id) if is_sought else ""
-            yield Attempt(look.flow_id, step.run_id, job_id, is_fetch=True, submit=submit)
+            yield Attempt(look.key, step.run_id, job_id, is_fetch=True, submit=submit)
 
     async def publish(self, looks: Sequence[Look]) -> None:
         """Publishes what was decided; where somebody else was quicker, the run is looked at again."""

@@ -39,7 +39,7 @@ class Archive:
     def path(self, run: Run, ended_ms: int) -> Path:
         """Where a run lies, or will lie."""
         day = iso(ended_ms)[:_LENGTH_OF_DATE]
-        return self._folder / folder_name(run.flow_name) / day / f"{folder_name(run.flow_id)}.jsonl.gz"
+        return self._folder / folder_name(run.flow_name) / day / f"{folder_name(run.key)}.jsonl.gz"
 
     async def write(self, run: Run, ended_ms: int, entries: Sequence[str]) -> Path:
         """Writes a run that takes no more events; `entries` are those of the index of its flow.

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from kernel import keys
 from kernel.flows.run_index import Entry, Place, RunIndex
+from kernel.keys import RunKey
 from kernel.redis import RedisClients
 from kernel.telemetry.logs import get_logger
 
@@ -55,25 +56,25 @@ class Audit:
             _log.warn("flows_found_again", count=found)
         return found
 
-    async def _lost(self, entries: Sequence[Entry]) -> list[str]:
-        flow_ids = sorted({entry.run.flow_id for entry in entries} - {""})
+    async def _lost(self, entries: Sequence[Entry]) -> list[RunKey]:
+        runs = sorted({entry.run.key for entry in entries} - {keys.NO_RUN})
         async with self._clients.commands.pipeline(transaction=False) as batch:
-            for flow_id in flow_ids:
+            for key in runs:
                 # An open run is due before its order is seen here, and stays so until its order says that it has ended.
-                batch.execute_command("HMGET", keys.flow(flow_id), "rev", "ended")
-                batch.execute_command("ZSCORE", keys.FLOWS_DUE, flow_id)
+                batch.execute_command("HMGET", keys.flow(key), "rev", "ended")
+                batch.execute_command("ZSCORE", keys.FLOWS_DUE, key)
             # An order may have become something else under somebody's hands: that hides no other.
-            replies: list[Any] = await batch.execute(raise_on_error=False) if flow_ids else []
+            replies: list[Any] = await batch.execute(raise_on_error=False) if runs else []
         return [
-            flow_id
-            for flow_id, head, score in zip(flow_ids, replies[::2], replies[1::2], strict=True)
+            key
+            for key, head, score in zip(runs, replies[::2], replies[1::2], strict=True)
             if isinstance(head, list) and head[0] is not None and head[1] is None and score is None
         ]
 
-    async def _recall(self, flow_ids: Sequence[str]) -> None:
+    async def _recall(self, runs: Sequence[RunKey]) -> None:
         """Has them looked at. One that has ended meanwhile is looked at once more, which harms nobody."""
-        if not flow_ids:
+        if not runs:
             return
         now = await self._clients.now_ms()
-        due = [part for flow_id in flow_ids for part in (now, flow_id)]
+        due = [part for key in runs for part in (now, key)]
         await self._clients.commands.execute_command("ZADD", keys.FLOWS_DUE, "NX", *due)

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from fetchbox.flow.v1.event_pb2 import Event
-from kernel import keys
 from kernel.flows.kinds import fits
 from kernel.flows.types import Appended, Context
 from kernel.telemetry.logs import get_logger
@@ -131,7 +130,7 @@ class InternalBus:
         return taken
 
     def _tell(self, message: Message) -> None:
-        stream = keys.flow_timeline(message.context.run.flow_id)
+        stream = message.context.run.timeline
         for event in message.events:
             for subscriber in self._subscribers:
                 if not subscriber.wants(event, stream):

@@ -26,14 +26,14 @@ _ROOM: Final = 4096
 """More bytes than an event that keeps its other rules has beside data and meta."""
 
 
-def check(event: Event, max_bytes: int) -> None:
+def check(event: Event, max_bytes: int, stream: str = "") -> None:
     """Raises INVALID_PAYLOAD, with every broken rule and its path, unless the event may be stored.
 
-    An event of `max_bytes` or more as JSON is refused; what the store adds to it (id, stream, time) counts. A kind that
-    is not in `RULES` may hold any data and any meta that keeps to the reserved keys.
+    An event of `max_bytes` or more as JSON is refused; what the store adds to it (id, `stream`, time) counts. A kind
+    that is not in `RULES` may hold any data and any meta that keeps to the reserved keys.
     """
     is_small = len(event.data) + len(event.meta) + _ROOM < max_bytes
-    if not is_small and (length := size(event)) >= max_bytes:
+    if not is_small and (length := size(event, stream)) >= max_bytes:
         told = f"is {length} bytes long as JSON; it must be shorter than {max_bytes}: put large values elsewhere"
         raise refusal([Violation("event", told, "event.size")])
     if broken := list(_broken(event)):

@@ -9,10 +9,8 @@ from typing import Final
 import orjson
 
 from fetchbox.flow.v1.event_pb2 import Event
-from kernel import keys
 from kernel.errors import Violation
 from kernel.flows import values
-from kernel.ids import is_key_safe
 from kernel.log.offsets import parse_id
 from kernel.log.store import Fields
 from kernel.validation import refusal
@@ -108,22 +106,13 @@ def _read(event: Event, name: str, raw: bytes) -> Violation | None:
     return None
 
 
-def size(event: Event) -> int:
-    """The bytes of an event as JSON once it is stored: what the store gives it counts too."""
+def size(event: Event, stream: str) -> int:
+    """The bytes of an event as JSON once it is stored in a stream: what the store gives it counts too."""
     stored = Event()
     stored.CopyFrom(event)
     stored.id, stored.ts, stored.v = _AN_ID, iso(0), VERSION
-    stored.stream = stored.stream or keys.flow_timeline(_flow_id(event.meta))
+    stored.stream = stored.stream or stream
     return len(to_json(stored))
-
-
-def _flow_id(meta: bytes) -> str:
-    """Of a meta that nobody has checked yet."""
-    try:
-        found = values.load(meta)["flowId"] if meta else ""
-    except (KeyError, TypeError, ValueError):
-        return ""
-    return found if isinstance(found, str) and is_key_safe(found) else ""
 
 
 def iso(ms: int) -> str:

@@ -10,6 +10,7 @@ def flow_copy(state: FlowState) -> FlowState:
     return FlowState(
         state.flow_id,
         state.flow_name,
+        state.tenant,
         state.status,
         state.queue,
         state.tags,

@@ -10,11 +10,13 @@ from google.protobuf.duration_pb2 import Duration
 
 from fetchbox.config.v1.config_pb2 import FlowStep
 from fetchbox.flow.v1.event_pb2 import Event
+from kernel import places
 from kernel.config import millis
 from kernel.flows.course import Course, text
 from kernel.flows.definition import is_work, queue_of_step
 from kernel.flows.knowledge import Knowledge
 from kernel.flows.state import ended
+from kernel.flows.types import Run
 
 _ENVELOPE: Final = 512
 """Bytes of an event beside its result and the names in it, rounded up."""
@@ -138,14 +140,14 @@ class Decision:
         `place` is the place of the object beneath the run.
         """
         state = self.course.state
-        names = 2 * len(state.flow_id) + len(state.flow_name) + 2 * len(place[0])
+        names = 2 * (len(state.tenant) + len(state.flow_id)) + len(state.flow_name) + 2 * len(place[0])
         if value is None or len(value) <= self.settings.max_event_bytes - _ENVELOPE - names:
             return {name: value}
-        key = object_key(state.flow_id, *place)
+        key = object_key(self.known.order.run, *place)
         self.stores[key] = value
         return {f"{name}Key": text(key)}
 
 
-def object_key(flow_id: str, *place: str) -> str:
+def object_key(run: Run, *place: str) -> str:
     """Where something of a run lies that is too large for an event. All parts are key-safe."""
-    return f"flows/{'/'.join((flow_id, *place))}.json"
+    return f"{places.flow(run.tenant, run.flow_id)}{'/'.join(place)}.json"

@@ -20,6 +20,7 @@ from kernel import keys, scripts
 from kernel.config import millis
 from kernel.flows import values
 from kernel.flows.order import HIT, WAIT
+from kernel.keys import RunKey
 from kernel.redis import RedisClients
 
 By: TypeAlias = Literal["webhook", "event", "manual"]
@@ -86,7 +87,7 @@ class Opens:
     """Which gates of its channel and key a delivery opens: by `ANY` or `NONE`, or by the digest of a secret."""
 
     what: str
-    flow_id: str = ""
+    run: RunKey = keys.NO_RUN
     """The gate of the secret."""
     step_key: str = ""
 
@@ -115,7 +116,7 @@ class Deliveries:
         self._max_parked = config.max_parked
 
     async def wait(
-        self, flow_id: str, step_key: str, correlation: Correlation, fence: int, *, needs_secret: bool
+        self, run: RunKey, step_key: str, correlation: Correlation, fence: int, *, needs_secret: bool
     ) -> Waiting:
         """Registers a gate that is placed and waits, unless something that opens it has come already.
 
@@ -124,17 +125,17 @@ class Deliveries:
         digest = correlation.digest()
         reply = await self._clients.call(
             scripts.FLOW_WAIT,
-            [keys.flow(flow_id), *_waiting(digest), keys.GATE_PARKED, keys.FLOWS_DUE, keys.FLOWS_WAKE],
-            [flow_id, step_key, fence, digest, int(not needs_secret), self._keep_ms],
+            [keys.flow(run), *_waiting(digest), keys.GATE_PARKED, keys.FLOWS_DUE, keys.FLOWS_WAKE],
+            [run, step_key, fence, digest, int(not needs_secret), self._keep_ms],
         )
         verdicts: dict[bytes, Waiting] = {b"waits": "waits", b"hit": "hit", b"conflict": "conflict"}
         return verdicts[reply[0]]
 
-    async def forget(self, flow_id: str, step_key: str, correlation: Correlation) -> None:
+    async def forget(self, run: RunKey, step_key: str, correlation: Correlation) -> None:
         """Takes a gate that is settled from the registers. Nothing is lost where it stays: deliveries pass it over."""
         async with self._clients.commands.pipeline(transaction=False) as pipeline:
             for register in _waiting(correlation.digest()):
-                pipeline.execute_command("ZREM", register, f"{flow_id}/{step_key}")
+                pipeline.execute_command("ZREM", register, f"{run}/{step_key}")
             await pipeline.execute()
 
     async def is_awaited(self, correlation: Correlation) -> bool:
@@ -159,7 +160,7 @@ class Deliveries:
                     *(keys.gate_answer(f"{call}.{turn}"), keys.FLOWS_DUE, keys.FLOWS_WAKE),
                 ],
                 [
-                    *(digest, delivery, opens.what, opens.flow_id, opens.step_key, int(parks and not released)),
+                    *(digest, delivery, opens.what, opens.run, opens.step_key, int(parks and not released)),
                     *(self._max_parked, self._keep_ms, _BATCH, _ANSWER_MS),
                 ],
             )
@@ -168,15 +169,15 @@ class Deliveries:
             return None
         return Delivered(released, bool(parked))
 
-    async def keep(self, flow_id: str, step_key: str, hit: Hit, fence: int) -> bool:
+    async def keep(self, run: RunKey, step_key: str, hit: Hit, fence: int) -> bool:
         """Makes something the hit of a gate that is not placed yet.
 
         False: the run has another revision than `fence`, has ended, or something else came first.
         """
         kept, _ = await self._clients.call(
             scripts.FLOW_HIT,
-            [keys.flow(flow_id), keys.FLOWS_DUE, keys.FLOWS_WAKE],
-            [flow_id, step_key, fence, hit.encode()],
+            [keys.flow(run), keys.FLOWS_DUE, keys.FLOWS_WAKE],
+            [run, step_key, fence, hit.encode()],
         )
         return bool(kept)
 

@@ -10,6 +10,7 @@ from fetchbox.config.v1.config_pb2 import Config
 from kernel import keys
 from kernel.config import millis, seconds
 from kernel.errors import unavailable
+from kernel.keys import RunKey
 from kernel.lanes.link import Link, command, is_error
 from kernel.ledger.records import pairs
 from kernel.pipe import Command
@@ -24,7 +25,7 @@ _KEYS: Final = [keys.FLOWS_DUE, keys.FLOWS_HELD]
 class Rest:
     """A run that an engine has done with."""
 
-    flow_id: str
+    run: RunKey
     lease: bytes
     next_ms: int | None
     """When it is to be looked at again; None: when it is signalled. A signal that came since the claim stays."""
@@ -40,7 +41,7 @@ class Claimed:
     """When the next run is due; None: there is none."""
     lease: bytes
     """What the engine has the runs by, for `flow_engine.lease`."""
-    flow_ids: tuple[str, ...]
+    runs: tuple[RunKey, ...]
 
 
 class Due:
@@ -58,8 +59,8 @@ class Due:
         for reply in replies:
             if is_error(reply):
                 raise unavailable(f"Redis refuses to hand out runs of flows: {reply}")
-        now, following, lease, *flow_ids = replies[-1]
-        names = tuple(flow_id.decode() for flow_id in flow_ids)
+        now, following, lease, *runs = replies[-1]
+        names = tuple(RunKey(run.decode()) for run in runs)
         return Claimed(now, following if following >= 0 else None, lease, names)
 
     async def rest(self, rests: Sequence[Rest]) -> None:
@@ -74,7 +75,7 @@ class Due:
     def _rest(self, rests: Sequence[Rest]) -> Command:
         args: list[Arg] = []
         for one in rests:
-            args += (one.flow_id, one.lease, one.next_ms or 0)
+            args += (one.run, one.lease, one.next_ms or 0)
         return command(FLOW_REST, _KEYS, args)
 
 

@@ -94,7 +94,7 @@ class Effects:
         for job_id in decision.stops:
             await self._cancel(job_id, _STOPPED)
         for key in decision.unwaits:
-            await self.deliveries.forget(look.flow_id, key, _correlation(look, key))
+            await self.deliveries.forget(look.key, key, _correlation(look, key))
         for key in decision.waits:
             await self._wait(look, key)
 
@@ -103,7 +103,7 @@ class Effects:
         spec = look.order.definition.steps[key].gate
         needs_secret = spec.reason == "webhook" and not spec.open
         verdict = await self.deliveries.wait(
-            look.flow_id, key, _correlation(look, key), look.revision, needs_secret=needs_secret
+            look.key, key, _correlation(look, key), look.revision, needs_secret=needs_secret
         )
         if verdict != "waits":
             look.sooner(look.now_ms)

@@ -30,6 +30,7 @@ from kernel.flows.effects import Effects, is_fetch
 from kernel.flows.look import Look
 from kernel.flows.memory import Memory
 from kernel.flows.state import ended
+from kernel.keys import RunKey
 from kernel.objects import ObjectStore
 from kernel.service import Loop
 from kernel.tasks import ended as task_ended
@@ -88,8 +89,8 @@ class FlowEngine(Loop):
         self._memory = Memory()
         self._rests: list[Rest] = []
         self._ready: list[Look] = []
-        self._slow: dict[str, Look] = {}
-        self._submits: set[str] = set()
+        self._slow: dict[RunKey, Look] = {}
+        self._submits: set[RunKey] = set()
         """Those of the slow ones that wait for ingest."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._closing = False
@@ -164,17 +165,17 @@ class FlowEngine(Loop):
 
     def _looks(self, claimed: Claimed) -> list[Look]:
         """What is to be looked at in this turn: what was claimed, and what has waited for something else."""
-        looks = {look.flow_id: look for look in self._ready}
+        looks = {look.key: look for look in self._ready}
         self._ready = []
         for look in looks.values():
             look.renew(look.lease, claimed.now_ms)
-        for flow_id in claimed.flow_ids:
-            known = self._slow.get(flow_id) or looks.get(flow_id)
+        for key in claimed.runs:
+            known = self._slow.get(key) or looks.get(key)
             if known is not None:  # it was signalled meanwhile, and is looked at again in any case
                 known.lease = claimed.lease
             else:
-                memory = self._memory.of(flow_id)
-                looks[flow_id] = Look(flow_id, claimed.lease, memory, claimed.now_ms)
+                memory = self._memory.of(key)
+                looks[key] = Look(key, claimed.lease, memory, claimed.now_ms)
         return list(looks.values())
 
     async def _advance(self, looks: Sequence[Look]) -> None:
@@ -225,14 +226,14 @@ class FlowEngine(Loop):
             if not look.over and (look.made.loads or any(is_fetch(look, send) for send in look.made.sends)):
                 self._beside(look, self._submit)
                 if not look.made.loads:
-                    self._submits.add(look.flow_id)
+                    self._submits.add(look.key)
                 continue
             if not look.over:
                 look.memory.faults = 0
                 if look.made.next_ms is not None:
                     look.sooner(look.made.next_ms)
             if look.next_ms is None and (look.found is None or ended(look.state)):
-                self._memory.forget(look.flow_id)
+                self._memory.forget(look.key)
             else:
                 look.sooner(look.now_ms + _FORGOTTEN_MS)  # whatever went wrong, no open run is lost
                 self._memory.count(look.memory)
@@ -241,8 +242,8 @@ class FlowEngine(Loop):
     def _beside(self, look: Look, work: Work) -> None:
         """Waits for something without holding up the others."""
         look.aside = True
-        self._slow[look.flow_id] = look
-        task = asyncio.create_task(self._slowly(look, work), name=f"{self.name}-{look.flow_id}")
+        self._slow[look.key] = look
+        task = asyncio.create_task(self._slowly(look, work), name=f"{self.name}-{look.key}")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -252,8 +253,8 @@ class FlowEngine(Loop):
         except Exception as error:  # noqa: BLE001 - it concerns this run alone, and is told
             look.fault(error, ours=not isinstance(error, FetchboxError))
         finally:
-            del self._slow[look.flow_id]
-            self._submits.discard(look.flow_id)
+            del self._slow[look.key]
+            self._submits.discard(look.key)
             if look.over:
                 self._rests.append(look.rest())
             else:

@@ -8,8 +8,10 @@ from functools import lru_cache
 from typing import Any, Final
 
 from fetchbox.flow.v1.event_pb2 import Event
+from kernel import keys
 from kernel.flows import values
 from kernel.flows.codec import VERSION
+from kernel.keys import RunKey
 
 _CACHED_BYTES: Final = 1024
 """The events of one attempt have the same meta, and it is small."""
@@ -51,6 +53,11 @@ def meta_of(event: Event) -> Meta:
 def data_of(event: Event) -> dict[str, Any]:
     """The data of an event whose kind wants an object; whole numbers are exact. Empty for anything else."""
     return _object(event.data)
+
+
+def run_of(indexed: Mapping[str, Any]) -> RunKey:
+    """The run that the data of an entry of a run index names."""
+    return keys.run(str(indexed.get("tenant", "")), str(indexed.get("id", "")))
 
 
 def members_of(event: Event) -> dict[str, bytes]:

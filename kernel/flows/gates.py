@@ -16,6 +16,7 @@ from typing import Final, TypeVar
 from fetchbox.errors.v1 import errors_pb2
 from fetchbox.flow.v1.event_pb2 import Event
 from fetchbox.flow.v1.flow_pb2 import Gate
+from kernel import keys
 from kernel.errors import failure_name, no_flow, unavailable
 from kernel.flows import gate_outcomes, kinds
 from kernel.flows.counting import count
@@ -28,6 +29,7 @@ from kernel.flows.redis_journal import RedisJournal
 from kernel.flows.starting import begin
 from kernel.flows.state import apply, state_of
 from kernel.flows.types import ConflictError, Context, RunGoneError
+from kernel.keys import RunKey
 from kernel.log.offsets import START
 
 _TRIES: Final = 30
@@ -46,20 +48,20 @@ class Gates:
         self._manager = manager
         self._deliveries = deliveries
 
-    async def trigger(self, flow_id: str, step_key: str, hit: Hit) -> Gate:
+    async def trigger(self, key: RunKey, step_key: str, hit: Hit) -> Gate:
         """Opens a gate, at once or as soon as it is placed. The same again tells what was recorded.
 
         `NOT_FOUND` without such a run or gate; `GONE` where the gate was settled otherwise, or the run has ended.
         """
 
         async def once() -> Gate | None:
-            seen = await self._seen(flow_id)
+            seen = await self._seen(key)
             recorded = gate_outcomes.opened(seen, step_key, hit)
             if recorded is not None:
                 return recorded
             gate = seen.gate(step_key)
             if gate is None:
-                kept = await self._deliveries.keep(flow_id, step_key, hit, seen.order.revision)
+                kept = await self._deliveries.keep(key, step_key, hit, seen.order.revision)
                 return told(seen, step_key, by=hit.by) if kept else None
             course = Course(seen.state)
             course.tell_step(kinds.STEP_AWAIT_TRIGGERED, step_key, hit.release(gate.token))
@@ -67,7 +69,7 @@ class Gates:
 
         return await _persisting(once)
 
-    async def cancel(self, flow_id: str, step_key: str) -> Gate:
+    async def cancel(self, key: RunKey, step_key: str) -> Gate:
         """Cancels a gate, and ends its run with that. The same again tells what was recorded.
 
         `NOT_FOUND` without such a run or gate; `FAILED_PRECONDITION` before it is placed; `GONE` where the gate was
@@ -75,7 +77,7 @@ class Gates:
         """
 
         async def once() -> Gate:
-            seen = await self._seen(flow_id)
+            seen = await self._seen(key)
             recorded = gate_outcomes.cancelled(seen, step_key)
             if recorded is not None:
                 return recorded
@@ -84,11 +86,11 @@ class Gates:
 
         return await _persisting(once)
 
-    async def cancel_flow(self, flow_id: str, reason: str = "") -> None:
+    async def cancel_flow(self, key: RunKey, reason: str = "") -> None:
         """Cancels a run; one that has ended stays as it is. `NOT_FOUND` without such a run."""
 
         async def once() -> Seen | None:
-            seen = await self._seen(flow_id)
+            seen = await self._seen(key)
             if seen.over:
                 return seen
             if not seen.state.status:  # its start died before its first event, which every timeline has
@@ -100,23 +102,23 @@ class Gates:
 
         await _persisting(once)
 
-    async def opened(self, flow_id: str, step_key: str, hit: Hit) -> bool:
+    async def opened(self, key: RunKey, step_key: str, hit: Hit) -> bool:
         """Whether this very hit has opened a gate already, or is about to; False where nothing has settled it yet.
 
         `GONE` where something else has, or the run has ended; `NOT_FOUND` without such a run or gate.
         """
-        return gate_outcomes.opened(await self._seen(flow_id), step_key, hit) is not None
+        return gate_outcomes.opened(await self._seen(key), step_key, hit) is not None
 
-    async def _seen(self, flow_id: str) -> Seen:
-        found = await self._journal.load({flow_id: START})
-        if flow_id not in found:
-            raise no_flow(flow_id)
-        order, events = found[flow_id]
+    async def _seen(self, key: RunKey) -> Seen:
+        found = await self._journal.load({key: START})
+        if key not in found:
+            raise no_flow(keys.run_parts(key)[1])
+        order, events = found[key]
         return Seen(order, state_of(events))
 
     async def _append(self, seen: Seen, events: Sequence[Event], step_keys: Iterable[str]) -> Seen:
         """Stores events that settle the gates of these steps; the run after them."""
-        clears = [field for key in step_keys for field in settled(key)]
+        clears = [field for step_key in step_keys for field in settled(step_key)]
         context = Context(seen.order.run, seen.state, seen.order.revision, wakes=True, clears=clears)
         stored = await self._manager.publish_all(events, context)
         count(stored.events, seen.order.run.flow_name)

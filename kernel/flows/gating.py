@@ -104,7 +104,7 @@ def _owned(made: Decision, step: Step, hit: Hit) -> Hit:
     if not hit.payload_key.startswith(SHARED):
         return hit
     name = hit.payload_key.rpartition("/")[2].removesuffix(".json")
-    key = object_key(made.course.state.flow_id, step.key, name)
+    key = object_key(made.known.order.run, step.key, name)
     made.stores[key] = made.known.object(hit.payload_key)
     return replace(hit, payload_key=key)
 

@@ -12,6 +12,7 @@ from fetchbox.config.v1.config_pb2 import Config
 from kernel import keys, places
 from kernel.flows import values
 from kernel.flows.job_facts import ENDED, UNMADE, JobFacts, JobStatus
+from kernel.keys import RunKey
 from kernel.lanes.link import Link, is_error
 from kernel.ledger.record import FIELDS, JobRecord, error_of, from_hash, wait_of
 from kernel.objects import ObjectStore
@@ -28,7 +29,7 @@ _STATUS: Final[dict[str, JobStatus]] = {word: word for word in get_args(JobStatu
 class Attempt:
     """An attempt whose job may exist."""
 
-    flow_id: str
+    run: RunKey
     run_id: str
     job_id: str
     """Empty: not known."""

@@ -26,6 +26,7 @@ from kernel.errors import FetchboxError
 from kernel.flows.codec import event_of, fields
 from kernel.flows.kinds import FLOW_ENDS
 from kernel.flows.types import Appended, ConflictError, Run, RunGoneError, Write
+from kernel.keys import RunKey
 from kernel.log.offsets import START
 
 VIEWS: Final = (VIEW_TIMELINE, VIEW_SNAPSHOT, VIEW_STEPS, VIEW_LOGS, VIEW_RUNS)
@@ -80,7 +81,7 @@ class Journal(Protocol):
         """Writes the order of a run, once; may be repeated. Its revision is 0 until the first fenced append."""
         ...
 
-    async def name_of(self, flow_id: str) -> str | None:
+    async def name_of(self, key: RunKey) -> str | None:
         """The flow of a run; None where there is no such run (any more)."""
         ...
 
@@ -111,13 +112,13 @@ class Journal(Protocol):
 def stream_of(run: Run, view: View.ValueType) -> str:
     """The name of a stream of a run (seed 003, section 2.1)."""
     if view == VIEW_TIMELINE:
-        return keys.flow_timeline(run.flow_id)
+        return run.timeline
     if view == VIEW_SNAPSHOT:
-        return keys.flow_snapshot(run.flow_name, run.flow_id)
+        return keys.flow_snapshot(run.flow_name, run.key)
     if view == VIEW_STEPS:
-        return keys.flow_steps(run.flow_id)
+        return keys.flow_steps(run.key)
     if view == VIEW_LOGS:
-        return keys.flow_logs(run.flow_id)
+        return keys.flow_logs(run.key)
     if view == VIEW_RUNS:
         return keys.flow_runs(run.flow_name)
     raise ValueError(f"{view} is no view of a run")

@@ -18,12 +18,13 @@ from redis.exceptions import ResponseError
 
 from fetchbox.config.v1.config_pb2 import FlowEngine
 from fetchbox.flow.v1.event_pb2 import VIEW_RUNS
-from kernel import keys
+from kernel import keys, places
 from kernel.config import millis
 from kernel.flows.archive import Archive
 from kernel.flows.journal import VIEWS, stream_of
 from kernel.flows.run_entries import indexed
 from kernel.flows.types import Run
+from kernel.keys import RunKey
 from kernel.log.exported import Exported
 from kernel.log.offsets import parse_id
 from kernel.objects import ObjectStore
@@ -70,7 +71,7 @@ class Keeping:
         self._max_length = config.timeline_max_length
         self._place = 0
         """Runs that ended before this, in ms, are trimmed; after a restart all are looked at again."""
-        self._trimmed: set[str] = set()
+        self._trimmed: set[RunKey] = set()
         """Those of them that ended exactly then."""
 
     async def run(self) -> None:
@@ -87,10 +88,10 @@ class Keeping:
         found = await self._clients.commands.execute_command(
             "ZRANGEBYSCORE", keys.FLOWS_ENDED, self._place, until, "WITHSCORES", "LIMIT", 0, most
         )
-        ended = [(flow_id.decode(), int(score)) for flow_id, score in _pairs(found)]
-        fresh = [(flow_id, at) for flow_id, at in ended if flow_id not in self._trimmed]
-        orders = await self._ended([flow_id for flow_id, _ in fresh])
-        for (flow_id, at), order in zip(fresh, orders, strict=True):
+        ended = [(RunKey(run.decode()), int(score)) for run, score in _pairs(found)]
+        fresh = [(run, at) for run, at in ended if run not in self._trimmed]
+        orders = await self._ended([run for run, _ in fresh])
+        for (run, at), order in zip(fresh, orders, strict=True):
             try:
                 if order is not None:
                     await self._trim(order)
@@ -99,7 +100,7 @@ class Keeping:
                 _log.warn("flow_not_trimmed", error=error)
             if at > self._place:
                 self._place, self._trimmed = at, set()
-            self._trimmed.add(flow_id)
+            self._trimmed.add(run)
         return len(fresh)
 
     async def _until(self, kept_ms: int) -> int:
@@ -112,13 +113,13 @@ class Keeping:
         return min(until, ms if exported else ms - 1)
 
     async def _trim(self, ended: _Ended) -> None:
-        flow_id, archived = ended.run.flow_id, 0
-        timeline = keys.flow_timeline(flow_id)
+        run, archived = ended.run.key, 0
+        timeline = keys.flow_timeline(run)
         length = int(await self._clients.commands.execute_command("XLEN", timeline))
         if self._archive is not None and not ended.archived and length > self._max_length:
             await self._archive.write(ended.run, ended.ended_ms, await self._entries(ended.run))
             archived = 1
-        named = (keys.flow(flow_id), timeline, keys.flow_logs(flow_id))
+        named = (keys.flow(run), timeline, keys.flow_logs(run))
         while any(await self._clients.call(FLOW_TRIM, named, (self._max_length, archived, _REFERENCES))):
             pass
 
@@ -128,32 +129,33 @@ class Keeping:
         found = await self._clients.commands.execute_command(
             "ZRANGEBYSCORE", keys.FLOWS_ENDED, "-inf", until, "LIMIT", 0, MAX_RUNS
         )
-        flow_ids = [flow_id.decode() for flow_id in found]
+        runs = [RunKey(run.decode()) for run in found]
         removed = 0
-        for flow_id, order in zip(flow_ids, await self._ended(flow_ids), strict=True):
-            removed += await self._forget(flow_id, order, until)
+        for key, order in zip(runs, await self._ended(runs), strict=True):
+            removed += await self._forget(key, order, until)
         return removed
 
-    async def _forget(self, flow_id: str, ended: _Ended | None, until: int) -> int:
-        run = ended.run if ended else Run(flow_id, "")
+    async def _forget(self, key: RunKey, ended: _Ended | None, until: int) -> int:
+        run = ended.run if ended else Run.of(key, "")
         entries = await self._entries(run) if ended else []
         if self._archive is None:
-            await self._remove_objects(flow_id)
+            await self._remove_objects(run)
         elif ended and not ended.archived:
             await self._archive.write(run, ended.ended_ms, entries)
-        named = (keys.flow(flow_id), *(stream_of(run, view) for view in VIEWS), keys.FLOWS_ENDED)
-        return int(await self._clients.call(FLOW_FORGET, named, (flow_id, until, *entries)))
+        streams = (stream_of(run, view) for view in VIEWS)
+        named = (keys.flow(key), *streams, keys.FLOWS_ENDED, keys.flow_tenants(run.flow_id))
+        return int(await self._clients.call(FLOW_FORGET, named, (key, until, run.tenant, *entries)))
 
-    async def _remove_objects(self, flow_id: str) -> None:
+    async def _remove_objects(self, run: Run) -> None:
         """Removes results and payloads that were too large for an event. Where the run is archived, that names them."""
         bucket = self._objects.bucket
-        while found := await self._objects.list(bucket, f"flows/{flow_id}/"):
+        while found := await self._objects.list(bucket, places.flow(run.tenant, run.flow_id)):
             for stored in found:
                 await self._objects.delete(bucket, stored.key)
 
     async def _entries(self, run: Run) -> list[str]:
         """The entries of a run in the index of its flow: written with its first event, so they have its time."""
-        snapshot = keys.flow_snapshot(run.flow_name, run.flow_id)
+        snapshot = keys.flow_snapshot(run.flow_name, run.key)
         commands = self._clients.commands
         try:
             first = await commands.execute_command("XRANGE", snapshot, "-", "+", "COUNT", 1)
@@ -163,19 +165,19 @@ class Keeping:
             rows = await commands.execute_command("XRANGE", stream_of(run, VIEW_RUNS), ms, "+", "COUNT", _NEAR)
         except ResponseError:
             return []  # a key that holds no stream; the walk over the index finds what there is
-        return [entry.id for entry in indexed(rows) if entry.flow_id == run.flow_id]
+        return [entry.id for entry in indexed(rows) if entry.run == run.key]
 
-    async def _ended(self, flow_ids: Sequence[str]) -> list[_Ended | None]:
+    async def _ended(self, runs: Sequence[RunKey]) -> list[_Ended | None]:
         """Their orders; None for one that is gone or, having been started anew, runs."""
-        if not flow_ids:
+        if not runs:
             return []
         async with self._clients.commands.pipeline(transaction=False) as batch:
-            for flow_id in flow_ids:
-                batch.execute_command("HMGET", keys.flow(flow_id), "name", "ended", "archived")
+            for key in runs:
+                batch.execute_command("HMGET", keys.flow(key), "name", "ended", "archived")
             replies = await batch.execute()
         return [
-            _Ended(Run(flow_id, name.decode()), int(ended), bool(archived)) if name and ended else None
-            for flow_id, (name, ended, archived) in zip(flow_ids, replies, strict=True)
+            _Ended(Run.of(key, name.decode()), int(ended), bool(archived)) if name and ended else None
+            for key, (name, ended, archived) in zip(runs, replies, strict=True)
         ]
 
 

@@ -17,10 +17,11 @@ from fetchbox.flow.v1.event_pb2 import Event
 from kernel import keys
 from kernel.clock import Clock
 from kernel.flows import entries
-from kernel.flows.events import data_of
+from kernel.flows.events import data_of, run_of
 from kernel.flows.kinds import FLOW_ENDS
 from kernel.flows.standing import Standing, standings
 from kernel.flows.stream_tail import Client
+from kernel.keys import RunKey
 from kernel.log.offsets import START, parse_id
 from kernel.redis import RedisClients
 from kernel.watch.feed import Feed, FellBehindError, Subscription
@@ -62,9 +63,9 @@ class KindTail:
         """By stream, the place in each index."""
         self._runs: dict[str, str] = {}
         """By stream, the place in the timeline of each run that is followed."""
-        self._ids: dict[str, str] = {}
-        """By stream, the id of each such run."""
-        self._to_be_indexed: set[str] = set()
+        self._ids: dict[str, RunKey] = {}
+        """By stream, each such run."""
+        self._to_be_indexed: set[RunKey] = set()
         """Runs that are followed already, and whose entry in an index is still to come."""
         self._is_behind = False
 
@@ -95,14 +96,14 @@ class KindTail:
         """Notes where everything stands. In this order: nothing that begins in between is missed, or read twice."""
         await self._find_names(live)
         due = await self._clients.commands.execute_command("ZRANGE", keys.FLOWS_DUE, 0, -1)
-        places: dict[str, str] = {}
-        for page in _pages([member.decode() for member in due], _RUNS):
-            running = [flow_id for flow_id, run in (await self._seen(page)).items() if not run.has_ended]
-            newest = await entries.last(self._clients, [keys.flow_timeline(flow_id) for flow_id in running])
+        places: dict[RunKey, str] = {}
+        for page in _pages([RunKey(member.decode()) for member in due], _RUNS):
+            running = [key for key, run in (await self._seen(page)).items() if not run.has_ended]
+            newest = await entries.last(self._clients, [keys.flow_timeline(key) for key in running])
             places |= zip(running, newest, strict=True)
         await self._find_names(live, START)
         indexed = [_run_of(record) async for record in self._indexed()]
-        self._to_be_indexed = {flow_id for flow_id, place in places.items() if place == START}.difference(indexed)
+        self._to_be_indexed = {key for key, place in places.items() if place == START}.difference(indexed)
         self._follow(places | dict.fromkeys(await self._seen(indexed), START), live)
 
     async def _find_names(self, live: Subscription[Event], place: str = "") -> bool:
@@ -119,22 +120,22 @@ class KindTail:
             live.add(index, after)
         return bool(found)
 
-    async def _seen(self, flow_ids: Sequence[str]) -> dict[str, Standing]:
+    async def _seen(self, runs: Sequence[RunKey]) -> dict[RunKey, Standing]:
         """Those of some runs that are to be followed."""
-        found = zip(flow_ids, await standings(self._clients, flow_ids), strict=True)
+        found = zip(runs, await standings(self._clients, runs), strict=True)
         return {
-            flow_id: run
-            for flow_id, run in found
+            key: run
+            for key, run in found
             if run is not None and self._flow_name in ("", run.flow_name) and self._may_see(run)
         }
 
-    def _follow(self, places: Mapping[str, str], live: Subscription[Event]) -> list[str]:
+    def _follow(self, places: Mapping[RunKey, str], live: Subscription[Event]) -> list[str]:
         """Follows runs from these places; their streams."""
-        for flow_id, place in places.items():
-            stream = keys.flow_timeline(flow_id)
-            self._runs[stream], self._ids[stream] = place, flow_id
+        for key, place in places.items():
+            stream = keys.flow_timeline(key)
+            self._runs[stream], self._ids[stream] = place, key
             live.add(stream, place)
-        return [keys.flow_timeline(flow_id) for flow_id in places]
+        return [keys.flow_timeline(key) for key in places]
 
     def _leave(self, stream: str, live: Subscription[Event]) -> None:
         live.remove(stream)
@@ -183,14 +184,10 @@ class KindTail:
                     yield record
             wanted = tuple(index for index, page in zip(wanted, pages, strict=True) if not page.is_last)
 
-    async def _began(self, flow_ids: Sequence[str], live: Subscription[Event]) -> AsyncIterator[Event]:
+    async def _began(self, runs: Sequence[RunKey], live: Subscription[Event]) -> AsyncIterator[Event]:
         """The events of runs that have begun, up to the present."""
-        new = [
-            flow_id
-            for flow_id in flow_ids
-            if flow_id not in self._to_be_indexed and keys.flow_timeline(flow_id) not in self._runs
-        ]
-        self._to_be_indexed.difference_update(flow_ids)
+        new = [key for key in runs if key not in self._to_be_indexed and keys.flow_timeline(key) not in self._runs]
+        self._to_be_indexed.difference_update(runs)
         streams = self._follow(dict.fromkeys(await self._seen(new), START), live)
         async for event in self._timelines(streams, live):
             yield event
@@ -215,7 +212,7 @@ class KindTail:
     async def _audit(self, live: Subscription[Event]) -> AsyncIterator[Event]:
         """Leaves the runs that have ended or are gone without that anything was heard of it."""
         for page in _pages(tuple(self._ids.items()), _RUNS):
-            found = await standings(self._clients, [flow_id for _, flow_id in page])
+            found = await standings(self._clients, [key for _, key in page])
             over = [stream for (stream, _), run in zip(page, found, strict=True) if run is None or run.has_ended]
             async for event in self._timelines(over, live):
                 yield event
@@ -224,9 +221,9 @@ class KindTail:
                     self._leave(stream, live)
 
 
-def _run_of(record: Event) -> str:
+def _run_of(record: Event) -> RunKey:
     """The run that an entry of an index names."""
-    return str(data_of(record).get("id", ""))
+    return run_of(data_of(record))
 
 
 def _pages(items: Sequence[T], size: int) -> Iterator[list[T]]:

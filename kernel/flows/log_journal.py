@@ -16,11 +16,12 @@ from typing import Final
 from fetchbox.flow.v1.event_pb2 import VIEW_RUNS, VIEW_TIMELINE, Event, View
 from kernel.errors import FetchboxError
 from kernel.flows.codec import event_of, fields
-from kernel.flows.events import data_of
+from kernel.flows.events import data_of, run_of
 from kernel.flows.journal import VIEWS, Append, Opened, Outcome, checked, stored_as, stream_of
 from kernel.flows.kinds import FLOW_ENDS, FLOW_START, LOG
 from kernel.flows.project import project
 from kernel.flows.types import PLACE, STAMP, Appended, ConflictError, FlowState, Patch, Run, RunGoneError, Write
+from kernel.keys import RunKey
 from kernel.log.offsets import START
 from kernel.log.store import LogStore
 
@@ -55,27 +56,27 @@ class LogJournal:
         """`max_logs`: log lines of a run beyond so many are left out."""
         self._log = log
         self._max_logs = max_logs
-        self._known: dict[str, _Known] = {}
-        self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._known: dict[RunKey, _Known] = {}
+        self._locks: defaultdict[RunKey, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     async def open(self, run: Run, digest: str, order: Mapping[str, bytes]) -> Opened:  # noqa: ARG002 - not kept here
         """Makes a run known; repairs the projections of one that is there."""
-        async with self._locks[run.flow_id]:
-            known = await self._find(run.flow_id)
+        async with self._locks[run.key]:
+            known = await self._find(run.key)
             if known is not None:
                 return Opened(False, known.revision, known.digest)
-            self._known[run.flow_id] = _Known(run, digest)
+            self._known[run.key] = _Known(run, digest)
             return Opened(True, 0, digest)
 
-    async def name_of(self, flow_id: str) -> str | None:
+    async def name_of(self, key: RunKey) -> str | None:
         """The flow of a run; None where there is no such run."""
-        async with self._locks[flow_id]:
-            known = await self._find(flow_id)
+        async with self._locks[key]:
+            known = await self._find(key)
         return known.run.flow_name if known else None
 
     async def append(self, append: Append) -> Appended:
         """Adds events with their patches, as `Journal.append` says."""
-        async with self._locks[append.run.flow_id]:
+        async with self._locks[append.run.key]:
             return await self._append(checked(append))
 
     async def append_many(self, appends: Sequence[Append]) -> list[Outcome]:
@@ -98,7 +99,7 @@ class LogJournal:
         await self._log.close()
 
     async def _append(self, append: Append) -> Appended:
-        run, known = append.run, await self._find(append.run.flow_id)
+        run, known = append.run, await self._find(append.run.key)
         if known is None or known.ended or known.run != run:
             raise RunGoneError(f"the run {run.flow_id} is unknown, or has ended")
         if append.fence is None and known.revision == 0:
@@ -139,7 +140,7 @@ class LogJournal:
             await self._add(run, [_placed(patch, event) for write, event in pairs for patch in write.patches])
         except BaseException:
             # What the projections lack is found by the next who comes.
-            self._known.pop(run.flow_id, None)
+            self._known.pop(run.key, None)
             raise
         return events
 
@@ -149,19 +150,19 @@ class LogJournal:
             if own:
                 await self._log.append_many(stream_of(run, view), own)
 
-    async def _find(self, flow_id: str) -> _Known | None:
+    async def _find(self, key: RunKey) -> _Known | None:
         """The run; of one that this process has not seen yet, the projections are repaired."""
-        known = self._known.get(flow_id)
+        known = self._known.get(key)
         if known is not None:
             return known
-        events = await self._whole(Run(flow_id, ""), VIEW_TIMELINE)
+        events = await self._whole(Run.of(key, ""), VIEW_TIMELINE)
         if not events or events[0].kind != FLOW_START:
             return None
-        known = _Known(Run(flow_id, str(data_of(events[0]).get("flowName", ""))))
+        known = _Known(Run.of(key, str(data_of(events[0]).get("flowName", ""))))
         for event in events:
             known.count(event)
         await self._repair(known.run, events)
-        self._known[flow_id] = known
+        self._known[key] = known
         return known
 
     async def _repair(self, run: Run, events: Sequence[Event]) -> None:
@@ -174,7 +175,7 @@ class LogJournal:
         for view in VIEWS[1:]:
             stored = await self._whole(run, view)
             if view == VIEW_RUNS:
-                stored = [record for record in stored if data_of(record).get("id") == run.flow_id]
+                stored = [record for record in stored if run_of(data_of(record)) == run.key]
             lacking += [patch for patch in wanted if patch.view == view][len(stored) :]
         await self._add(run, lacking)
 

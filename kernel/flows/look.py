@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
+from kernel import keys
 from kernel.flows.decision import Decision
 from kernel.flows.due import Rest
 from kernel.flows.memory import Remembered
 from kernel.flows.order import Order
 from kernel.flows.state import over
 from kernel.flows.types import FlowState
+from kernel.keys import RunKey
 from kernel.ledger.record import JobRecord
 from kernel.telemetry import metrics
 from kernel.telemetry.logs import get_logger
@@ -26,7 +28,8 @@ _T = TypeVar("_T")
 class Look:
     """What is known of the run so far. `over`: nothing more is to be done in this look."""
 
-    flow_id: str
+    key: RunKey
+    """The run."""
     lease: bytes
     memory: Remembered
     now_ms: int
@@ -90,10 +93,14 @@ class Look:
         pause = min(_LONGEST_PAUSE_MS, 500 * 2 ** min(self.memory.faults, 10))
         if ours:
             metrics.FLOW_FAULTS.inc()
-            _log.exception("flow_not_advanced", error, flow_id=self.flow_id, failed=self.memory.faults)
+            _log.exception("flow_not_advanced", error, **self._named(), failed=self.memory.faults)
         else:
-            _log.warn("flow_put_off", flow_id=self.flow_id, failed=self.memory.faults, error=error)
+            _log.warn("flow_put_off", **self._named(), failed=self.memory.faults, error=error)
         self.end(self.now_ms + pause)
+
+    def _named(self) -> dict[str, str]:
+        tenant, flow_id = keys.run_parts(self.key)
+        return {"flow_id": flow_id, "tenant": tenant}
 
     def rest(self) -> Rest:
         """What is to be told to the set of due runs. What was only good for this look is forgotten."""
@@ -102,7 +109,7 @@ class Look:
         if memory.jobs:
             open_ids = {step.run_id for step in memory.state.steps.values() if not over(step)}
             memory.jobs = {run_id: facts for run_id, facts in memory.jobs.items() if run_id in open_ids}
-        return Rest(self.flow_id, self.lease, self.next_ms)
+        return Rest(self.key, self.lease, self.next_ms)
 
 
 def _known(value: _T | None) -> _T:

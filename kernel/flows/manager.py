@@ -54,7 +54,7 @@ class EventManager:
         rule = RULES.get(event.kind)
         if rule and event.kind not in TIMELINE_KINDS:
             raise refusal([Violation("kind", "is a record that follows from events; publish those", "event.kind")])
-        check(event, self._max_bytes)
+        check(event, self._max_bytes, context.run.timeline)
         if rule is None:
             return
         if not self._bus.has_store:

@@ -11,6 +11,7 @@ from fetchbox.flow.v1.event_pb2 import Event
 from kernel.flows.job_facts import JobFacts
 from kernel.flows.state import apply
 from kernel.flows.types import FlowState
+from kernel.keys import RunKey
 
 _RUNS: Final = 4096
 _BYTES: Final = 64 << 20
@@ -46,16 +47,16 @@ class Memory:
     """The runs that an engine has looked at last, bounded in number and bytes."""
 
     def __init__(self) -> None:
-        self._runs: OrderedDict[str, Remembered] = OrderedDict()
+        self._runs: OrderedDict[RunKey, Remembered] = OrderedDict()
         self._size = 0
 
-    def of(self, flow_id: str) -> Remembered:
+    def of(self, key: RunKey) -> Remembered:
         """What is remembered of a run; nothing yet of one that is new."""
-        found = self._runs.get(flow_id)
+        found = self._runs.get(key)
         if found is None:
-            found = self._runs[flow_id] = Remembered()
+            found = self._runs[key] = Remembered()
         else:
-            self._runs.move_to_end(flow_id)
+            self._runs.move_to_end(key)
         return found
 
     def count(self, run: Remembered) -> None:
@@ -67,8 +68,8 @@ class Memory:
             self._size -= oldest.counted
             oldest.counted = oldest.size  # whoever still looks at it adds nothing to what is remembered
 
-    def forget(self, flow_id: str) -> None:
+    def forget(self, key: RunKey) -> None:
         """Forgets a run."""
-        found = self._runs.pop(flow_id, None)
+        found = self._runs.pop(key, None)
         if found is not None:
             self._size -= found.counted

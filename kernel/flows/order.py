@@ -12,6 +12,7 @@ import orjson
 from fetchbox.config.v1.config_pb2 import Flow
 from kernel import keys
 from kernel.flows.types import Run
+from kernel.keys import RunKey
 from kernel.redis import RedisClients
 
 HIT: Final = "hit:"
@@ -55,11 +56,11 @@ class Order:
     """Step key -> hex SHA-256 of each secret that opens its gate."""
 
     @classmethod
-    def of(cls, flow_id: str, stored: Mapping[bytes, bytes]) -> Order:
+    def of(cls, key: RunKey, stored: Mapping[bytes, bytes]) -> Order:
         """The order of a hash that is there."""
         text = {name.decode(): value for name, value in stored.items()}
         return cls(
-            run=Run(flow_id, text.get("name", b"").decode()),
+            run=Run.of(key, text.get("name", b"").decode()),
             revision=int(text["rev"]),
             definition=_definition(text.get("definition", b"")),
             tenant=text.get("tenant", b"").decode(),
@@ -98,33 +99,33 @@ def _definition(stored: bytes) -> Flow:
     return Flow.FromString(stored)
 
 
-async def read_many(clients: RedisClients, flow_ids: Sequence[str]) -> list[Order | None]:
+async def read_many(clients: RedisClients, runs: Sequence[RunKey]) -> list[Order | None]:
     """The orders of these runs; None where there is none (any more). Raises `UNAVAILABLE`."""
     found: list[Order | None] = []
-    for start in range(0, len(flow_ids), _PAGE):
-        page = flow_ids[start : start + _PAGE]
+    for start in range(0, len(runs), _PAGE):
+        page = runs[start : start + _PAGE]
         pipe = clients.commands.pipeline(transaction=False)
-        for flow_id in page:
-            pipe.execute_command("HGETALL", keys.flow(flow_id))
+        for key in page:
+            pipe.execute_command("HGETALL", keys.flow(key))
         replies: list[Any] = await pipe.execute()
-        found += [Order.of(flow_id, stored) if stored else None for flow_id, stored in zip(page, replies, strict=True)]
+        found += [Order.of(key, stored) if stored else None for key, stored in zip(page, replies, strict=True)]
     return found
 
 
-async def read_heads(clients: RedisClients, flow_ids: Sequence[str]) -> list[Order | None]:
+async def read_heads(clients: RedisClients, runs: Sequence[RunKey]) -> list[Order | None]:
     """The same for lists: without definition, input, and what belongs to gates."""
     pipe = clients.commands.pipeline(transaction=False)
-    for flow_id in flow_ids:
-        pipe.execute_command("HMGET", keys.flow(flow_id), *_HEAD)
-    replies: list[Any] = await pipe.execute() if flow_ids else []
+    for key in runs:
+        pipe.execute_command("HMGET", keys.flow(key), *_HEAD)
+    replies: list[Any] = await pipe.execute() if runs else []
     return [
-        Order.of(flow_id, {name: value for name, value in zip(_HEAD, values, strict=True) if value is not None})
+        Order.of(key, {name: value for name, value in zip(_HEAD, values, strict=True) if value is not None})
         if values[0] is not None
         else None
-        for flow_id, values in zip(flow_ids, replies, strict=True)
+        for key, values in zip(runs, replies, strict=True)
     ]
 
 
-async def read(clients: RedisClients, flow_id: str) -> Order | None:
+async def read(clients: RedisClients, key: RunKey) -> Order | None:
     """The order of one run; None where there is none (any more). Raises `UNAVAILABLE`."""
-    return (await read_many(clients, [flow_id]))[0]
+    return (await read_many(clients, [key]))[0]

@@ -6,10 +6,12 @@ from hashlib import sha256
 from typing import Final
 
 from fetchbox.config.v1.config_pb2 import FlowEngine
+from kernel import keys, places
 from kernel.clock import Clock
 from kernel.config import millis
 from kernel.flows.codec import iso
 from kernel.flows.deliveries import By, Hit
+from kernel.keys import RunKey
 from kernel.objects import ObjectStore
 
 _ENVELOPE: Final = 2048
@@ -32,16 +34,16 @@ class Payloads:
         self._most = config.max_event_bytes - _ENVELOPE
         self._kept_ms = millis(config.parked_ttl) + max(2 * millis(config.retention), _LONGEST_AWAY_MS)
 
-    async def hit(self, by: By, payload: bytes | None, flow_id: str = "", step_key: str = "") -> Hit:
+    async def hit(self, by: By, payload: bytes | None, run: RunKey = keys.NO_RUN, step_key: str = "") -> Hit:
         """The hit of a payload, which is JSON and kept as it is, but for white space around it.
 
-        The same payload for the same gate gives the same hit. `flow_id` and `step_key`: the gate, where it is known;
+        The same payload for the same gate gives the same hit. `run` and `step_key`: the gate, where it is known;
         its object lies with those of the run. `UNAVAILABLE` where the object store does not answer.
         """
         payload = payload.strip(_SPACE) if payload is not None else None
         if payload is None or len(payload) <= self._most:
             return Hit(by, payload)
-        folder = f"flows/{flow_id}/{step_key}/" if flow_id else f"{SHARED}{self._date()}/"
+        folder = f"{places.flow(*keys.run_parts(run))}{step_key}/" if run else f"{SHARED}{self._date()}/"
         key = f"{folder}{sha256(payload).hexdigest()}.json"
         await self._objects.put(self._objects.bucket, key, payload, content_type="application/json")
         return Hit(by, payload_key=key)

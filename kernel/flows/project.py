@@ -17,6 +17,7 @@ from kernel.flows.patching import difference, patch
 from kernel.flows.state import counts, folded
 from kernel.flows.step_state import over
 from kernel.flows.types import FlowState, Patch, StepState
+from kernel.keys import RunKey
 
 
 def project(before: FlowState, event: Event) -> tuple[FlowState, tuple[Patch, ...]]:
@@ -24,7 +25,7 @@ def project(before: FlowState, event: Event) -> tuple[FlowState, tuple[Patch, ..
     fact = fact_of(event)
     after = folded(before, fact)
     if fact.kind == kinds.LOG:
-        return after, _of_log(fact)
+        return after, _of_log(fact, keys.run(before.tenant, fact.meta.flow_id))
     if not counts(before, fact):
         return after, ()
     patches = [_of_snapshot(before, after, fact)]
@@ -35,9 +36,9 @@ def project(before: FlowState, event: Event) -> tuple[FlowState, tuple[Patch, ..
     return after, tuple(patches)
 
 
-def log_patches(event: Event) -> tuple[Patch, ...]:
-    """What is stored beside a log line; it does not depend on its run."""
-    return _of_log(fact_of(event))
+def log_patches(event: Event, run: RunKey) -> tuple[Patch, ...]:
+    """What is stored beside a log line; of its run only the name matters."""
+    return _of_log(fact_of(event), run)
 
 
 def _of_snapshot(before: FlowState, after: FlowState, fact: Fact) -> Patch:
@@ -73,6 +74,8 @@ def _step(state: FlowState, fact: Fact) -> StepState:
 
 def _of_index(after: FlowState, fact: Fact) -> Patch:
     fields = {"id": after.flow_id, "flowName": after.flow_name}
+    if after.tenant:
+        fields["tenant"] = after.tenant
     if after.queue:
         fields["queue"] = after.queue
     return patch(
@@ -80,20 +83,20 @@ def _of_index(after: FlowState, fact: Fact) -> Patch:
     )
 
 
-def _of_log(fact: Fact) -> tuple[Patch, ...]:
+def _of_log(fact: Fact, run: RunKey) -> tuple[Patch, ...]:
     level = {"lastLogLevel": text} if (text := fact.text("level")) else {}
     given = _last(fact.at)
     of_run = patch(kinds.FLOW_SNAPSHOT_PATCH, {"logsCountDelta": 1, **level}, given)
     if not fact.step:
         return (of_run,)
     fields = {"stepKey": fact.step, "logsCountDelta": 1, **level}
-    return of_run, patch(kinds.FLOW_STEP_PATCH, fields, given), _reference(fact)
+    return of_run, patch(kinds.FLOW_STEP_PATCH, fields, given), _reference(fact, run)
 
 
-def _reference(fact: Fact) -> Patch:
+def _reference(fact: Fact, run: RunKey) -> Patch:
     known = {"stepKey": fact.step, "attempt": fact.meta.attempt, "level": fact.text("level")}
     fields = {name: value for name, value in known.items() if value}
-    stream = values.dump(keys.flow_timeline(fact.meta.flow_id))
+    stream = values.dump(keys.flow_timeline(run))
     given = b'"ref":{"stream":%s,"id":"%s"},"ts":"%s"' % (stream, fact.place.encode(), fact.at.encode())
     return patch(kinds.FLOW_STEP_LOG_REF, fields, given)
 

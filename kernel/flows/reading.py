@@ -17,6 +17,7 @@ from kernel.flows.run_index import Place, RunIndex
 from kernel.flows.showing import Reduced
 from kernel.flows.state import state_of
 from kernel.flows.types import Run
+from kernel.keys import RunKey
 from kernel.log.offsets import START
 from kernel.objects import ObjectStore
 from kernel.redis import RedisClients
@@ -41,7 +42,7 @@ class Reading:
         snapshot, steps = SnapshotReducer(), StepsReducer()
         # One after the other: no step may look older than the end of its run.
         await ranges.feed(self._clients, {_snapshot(order.run): snapshot.add})
-        await ranges.feed(self._clients, {keys.flow_steps(order.run.flow_id): steps.add})
+        await ranges.feed(self._clients, {keys.flow_steps(order.run.key): steps.add})
         end, jobs = await self._told_by_timeline(order.run, steps.value)
         flow = showing.whole(order, snapshot.value, steps.value, jobs)
         if end is not None and flow.status != "running":
@@ -54,18 +55,18 @@ class Reading:
         """Up to `limit` runs that match, newest first, and the cursor of the next page (empty: none left)."""
         names = [flow_name] if flow_name else await self._flow_names()
         index = RunIndex(self._clients, names, Place.parse(before))
-        taken: dict[str, Flow] = {}
+        taken: dict[RunKey, Flow] = {}
         cursor, count = before, min(_RUNS, limit)
         for _ in range(_ROUNDS):
             entries = await index.take(count)
-            found = await self._listed([entry.run.flow_id for entry in entries], tenant, tag)
+            found = await self._listed([entry.run.key for entry in entries], tenant, tag)
             for entry in entries:
                 if len(taken) == limit:
                     return list(taken.values()), cursor
                 cursor = str(entry.place)
-                flow = found.get(entry.run.flow_id)
+                flow = found.get(entry.run.key)
                 if flow is not None and status in {"", flow.status}:
-                    taken[flow.flow_id] = flow
+                    taken[entry.run.key] = flow
             if len(entries) < count:
                 return list(taken.values()), ""
             if len(taken) == limit:
@@ -79,7 +80,7 @@ class Reading:
 
         Lines that retention has removed are left out.
         """
-        stream = keys.flow_logs(run.flow_id)
+        stream = keys.flow_logs(run.key)
         found: list[tuple[str, str]] = []
         cursor = after
         for _ in range(_ROUNDS):
@@ -92,21 +93,21 @@ class Reading:
             if not cursor:
                 break
         ids = [target for _, target in found[:limit]]
-        return await ranges.at(self._clients, keys.flow_timeline(run.flow_id), ids), cursor
+        return await ranges.at(self._clients, run.timeline, ids), cursor
 
     async def _flow_names(self) -> list[str]:
         names = await self._clients.commands.execute_command("SMEMBERS", keys.FLOW_NAMES)
         return [name.decode() for name in names]
 
-    async def _listed(self, flow_ids: Sequence[str], tenant: str, tag: str) -> dict[str, Flow]:
+    async def _listed(self, runs: Sequence[RunKey], tenant: str, tag: str) -> dict[RunKey, Flow]:
         """Those of the runs that are there, the tenant's, and have the tag."""
-        heads = await read_heads(self._clients, tuple(dict.fromkeys(flow_ids)))
+        heads = await read_heads(self._clients, tuple(dict.fromkeys(runs)))
         orders = [order for order in heads if order and tenant in {"", order.tenant} and tag in {"", *order.tags}]
         reducers = [SnapshotReducer() for _ in orders]
         sinks = {_snapshot(order.run): reducer.add for order, reducer in zip(orders, reducers, strict=True)}
         await ranges.feed(self._clients, sinks)
         shown = [showing.listed(order, reducer.value) for order, reducer in zip(orders, reducers, strict=True)]
-        return {flow.flow_id: flow for flow in shown}
+        return {order.run.key: flow for order, flow in zip(orders, shown, strict=True)}
 
     async def _told_by_timeline(self, run: Run, steps: Mapping[str, Reduced]) -> tuple[Event | None, dict[str, str]]:
         """What no projection holds: the event that ended the run, and the job of each step's last attempt.
@@ -118,7 +119,7 @@ class Reading:
         jobs: dict[str, str] = {}
         cursor = ""
         while True:
-            page = await entries.before(self._clients, keys.flow_timeline(run.flow_id), cursor, _CHUNK)
+            page = await entries.before(self._clients, run.timeline, cursor, _CHUNK)
             for event in page.events:
                 if event.kind in FLOW_ENDS:
                     end = event
@@ -141,7 +142,7 @@ class Reading:
 
 
 def _snapshot(run: Run) -> str:
-    return keys.flow_snapshot(run.flow_name, run.flow_id)
+    return keys.flow_snapshot(run.flow_name, run.key)
 
 
 def _target(ref: Event, step_key: str, attempt: int) -> str:

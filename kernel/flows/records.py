@@ -36,7 +36,7 @@ class Records:
 
     async def append(self, stream: str, event: Event) -> Event:
         """Stores an event, which has neither id nor stream; returns the record. INVALID_PAYLOAD where it may not be."""
-        check(event, self._max_bytes)
+        check(event, self._max_bytes, stream)
         held = fields(event)
         return event_of(stream, await self._store.append(stream, held), held)
 

@@ -15,6 +15,7 @@ from kernel.flows.entries import of_rows
 from kernel.flows.journal import VIEWS, Append, Opened, Outcome, checked, raised, stored_as, stream_of
 from kernel.flows.order import Order
 from kernel.flows.types import Appended, ConflictError, Run, RunGoneError
+from kernel.keys import RunKey
 from kernel.lanes.link import Link, command, is_error
 from kernel.log.offsets import START
 from kernel.pipe import Command, PipeLost
@@ -44,8 +45,8 @@ class RedisJournal:
 
     async def open(self, run: Run, digest: str, order: Mapping[str, bytes]) -> Opened:
         """Writes the order of a run, once. UNAVAILABLE leaves the outcome open: repeat it."""
-        named = [keys.flow(run.flow_id), keys.FLOWS_DUE, keys.FLOWS_WAKE, keys.FLOW_NAMES]
-        args: list[Arg] = [run.flow_id, run.flow_name, digest]
+        named = [keys.flow(run.key), keys.FLOWS_DUE, keys.FLOWS_WAKE, keys.FLOW_NAMES, keys.flow_tenants(run.flow_id)]
+        args: list[Arg] = [run.key, run.flow_name, run.tenant, digest]
         for pair in order.items():
             args += pair
         (reply,) = await self._run([command(FLOW_OPEN, named, args)])
@@ -53,9 +54,9 @@ class RedisJournal:
             raise _fault(reply)
         return Opened(reply[0] == 1, reply[1], reply[2].decode())
 
-    async def name_of(self, flow_id: str) -> str | None:
+    async def name_of(self, key: RunKey) -> str | None:
         """The flow of a run; None where there is no such run (any more)."""
-        (name,) = await self._run([("HGET", keys.flow(flow_id), "name")])
+        (name,) = await self._run([("HGET", keys.flow(key), "name")])
         return name.decode() if isinstance(name, bytes) else None
 
     async def append(self, append: Append) -> Appended:
@@ -85,24 +86,24 @@ class RedisJournal:
             after = rows[-1][0].decode()
         return found
 
-    async def load(self, places: Mapping[str, str]) -> dict[str, tuple[Order, list[Event]]]:
-        """Flow id -> its order, and its timeline behind a cursor (`START` for all of it); only runs that are there.
+    async def load(self, places: Mapping[RunKey, str]) -> dict[RunKey, tuple[Order, list[Event]]]:
+        """Run -> its order, and its timeline behind a cursor (`START` for all of it); only runs that are there.
 
         The revision is read first: where somebody appends in between, the timeline is ahead of it, and an append under
         that fence conflicts.
         """
         commands: list[Command] = []
-        for flow_id, after in places.items():
-            commands.append(("HGETALL", keys.flow(flow_id)))
-            commands.append(("XRANGE", keys.flow_timeline(flow_id), f"({after}", "+", "COUNT", _PAGE))
+        for key, after in places.items():
+            commands.append(("HGETALL", keys.flow(key)))
+            commands.append(("XRANGE", keys.flow_timeline(key), f"({after}", "+", "COUNT", _PAGE))
         replies = await self._run(commands)
         found = {}
-        for flow_id, stored, rows in zip(places, replies[::2], replies[1::2], strict=True):
+        for key, stored, rows in zip(places, replies[::2], replies[1::2], strict=True):
             if is_error(stored) or is_error(rows):
                 raise _fault(stored if is_error(stored) else rows)
             if stored:
-                order = Order.of(flow_id, dict(zip(stored[::2], stored[1::2], strict=True)))
-                found[flow_id] = order, await self._whole(order.run, rows)
+                order = Order.of(key, dict(zip(stored[::2], stored[1::2], strict=True)))
+                found[key] = order, await self._whole(order.run, rows)
         return found
 
     async def start(self) -> None:
@@ -138,12 +139,12 @@ class RedisJournal:
     def _command(self, append: Append) -> Command:
         run = append.run
         named = [
-            keys.flow(run.flow_id),
+            keys.flow(run.key),
             *(stream_of(run, view) for view in VIEWS),
             *(keys.FLOWS_DUE, keys.FLOWS_WAKE, keys.FLOWS_ENDED),
         ]
         args: list[Arg] = [
-            run.flow_id,
+            run.key,
             run.flow_name,
             "" if append.fence is None else append.fence,
             int(append.wakes),

@@ -10,6 +10,7 @@ from typing import Final
 import orjson
 
 from kernel import keys
+from kernel.keys import RunKey
 from kernel.redis import RedisClients
 from kernel.telemetry.logs import get_logger
 
@@ -28,7 +29,13 @@ class RunEntry:
 
     id: str
     flow_id: str
+    tenant: str
     source_id: str
+
+    @property
+    def run(self) -> RunKey:
+        """The name of the run in keys."""
+        return keys.run(self.tenant, self.flow_id)
 
 
 def indexed(rows: Sequence[tuple[bytes, Mapping[bytes, bytes]]]) -> list[RunEntry]:
@@ -39,9 +46,9 @@ def indexed(rows: Sequence[tuple[bytes, Mapping[bytes, bytes]]]) -> list[RunEntr
 def _entry(entry_id: str, held: Mapping[bytes, bytes]) -> RunEntry:
     try:
         data = orjson.loads(held[b"data"])
-        return RunEntry(entry_id, str(data["id"]), str(data["sourceId"]))
+        return RunEntry(entry_id, str(data["id"]), str(data.get("tenant", "")), str(data["sourceId"]))
     except (KeyError, ValueError, TypeError):
-        return RunEntry(entry_id, "", "")
+        return RunEntry(entry_id, "", "", "")
 
 
 class IndexKeeping:
@@ -50,7 +57,7 @@ class IndexKeeping:
     def __init__(self, clients: RedisClients) -> None:
         self._clients = clients
         self._places: dict[str, str] = {}
-        self._seen: dict[str, OrderedDict[str, RunEntry]] = {}
+        self._seen: dict[str, OrderedDict[RunKey, RunEntry]] = {}
 
     async def run(self) -> int:
         """One pass: some pages of each index; how many entries went."""
@@ -89,7 +96,7 @@ class IndexKeeping:
             return set()
         async with self._clients.commands.pipeline(transaction=False) as batch:
             for entry in entries:
-                batch.execute_command("EXISTS", keys.flow(entry.flow_id))
+                batch.execute_command("EXISTS", keys.flow(entry.run))
             replies = await batch.execute()
         return {entry.id for entry, there in zip(entries, replies, strict=True) if not there}
 
@@ -98,13 +105,13 @@ class IndexKeeping:
         seen = self._seen.setdefault(name, OrderedDict())
         found = set()
         for entry in entries:
-            before = seen.get(entry.flow_id)
+            before = seen.get(entry.run)
             if before is not None and before.source_id == entry.source_id:
                 found.add(entry.id)
                 continue
             if before is not None:
                 found.add(before.id)
-            seen[entry.flow_id] = entry
+            seen[entry.run] = entry
             if len(seen) > _WINDOW:
                 seen.popitem(last=False)
         return found

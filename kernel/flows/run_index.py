@@ -99,7 +99,7 @@ class RunIndex:
 
 
 def _entry(flow_name: str, entry: RunEntry) -> Entry:
-    return Entry(Place(*parse_id(entry.id), flow_name), Run(entry.flow_id, flow_name))
+    return Entry(Place(*parse_id(entry.id), flow_name), Run(entry.flow_id, flow_name, entry.tenant))
 
 
 def _end(flow_name: str, before: Place | None) -> str:

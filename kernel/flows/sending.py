@@ -94,7 +94,7 @@ class Sending:
         if not spec.job_type:
             return await self._with_secrets(known, template, mentioned)
         # Ingest takes the same submit for the same only with the same document, so the first one is kept.
-        place = f"{object_key(known.order.run.flow_id, send.step_key, send.run_id)}.manifest"
+        place = f"{object_key(known.order.run, send.step_key, send.run_id)}.manifest"
         kept = await self._objects.get(self._bucket, place)
         if kept is not None:
             return kept
@@ -106,8 +106,8 @@ class Sending:
         return await self._objects.get(self._bucket, place) or document  # another engine's was the first one
 
     async def _with_secrets(self, known: Knowledge, template: bytes, mentioned: frozenset[str]) -> bytes | Problem:
-        flow_id = known.order.run.flow_id
-        made: Mapping[str, str] = {key: await secrets.add(self._clients, flow_id, key) for key in sorted(mentioned)}
+        run = known.order.run.key
+        made: Mapping[str, str] = {key: await secrets.add(self._clients, run, key) for key in sorted(mentioned)}
         return known.render(template, made)
 
     async def _create(self, known: Knowledge, spec: FlowStep, send: Send, given: bytes) -> JobFacts | Postponed:
@@ -122,7 +122,7 @@ class Sending:
             payload,
             KEPT_S,
             known.order.tenant,
-            flow=str(Label(run.flow_id, send.step_key, send.number)),
+            flow=str(Label(run.key, send.step_key, send.number)),
         )
         try:
             created = await self._queue.create(new)
@@ -139,7 +139,7 @@ class Sending:
             return _refused(made)
         if isinstance(made, Postponed):
             return made
-        label = str(Label(run.flow_id, send.step_key, send.number))
+        label = str(Label(run.key, send.step_key, send.number))
         found = await self._clients.commands.execute_command("HMGET", keys.job(made), "created_ts", "flow")
         created, labelled = found
         if created is None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from kernel import keys
+from kernel.keys import RunKey
 from kernel.redis import RedisClients
 
 _FIELDS: Final = ("name", "tenant", "ended")
@@ -23,13 +24,13 @@ class Standing:
     """Then all its streams are complete."""
 
 
-async def standings(clients: RedisClients, flow_ids: Sequence[str]) -> list[Standing | None]:
+async def standings(clients: RedisClients, runs: Sequence[RunKey]) -> list[Standing | None]:
     """How these runs stand; None where there is none (any more). Raises `UNAVAILABLE`."""
     found: list[Standing | None] = []
-    for start in range(0, len(flow_ids), _PAGE):
+    for start in range(0, len(runs), _PAGE):
         pipe = clients.commands.pipeline(transaction=False)
-        for flow_id in flow_ids[start : start + _PAGE]:
-            pipe.execute_command("HMGET", keys.flow(flow_id), *_FIELDS)
+        for key in runs[start : start + _PAGE]:
+            pipe.execute_command("HMGET", keys.flow(key), *_FIELDS)
         found += [
             None if name is None else Standing(name.decode(), (tenant or b"").decode(), ended is not None)
             for name, tenant, ended in await pipe.execute()

@@ -91,7 +91,7 @@ class Starter:
         and names the id.
         """
         proposed, told = self._proposed(start)
-        _check(first_event(proposed), self._config.flow_engine.max_event_bytes)
+        _check(first_event(proposed), self._config.flow_engine.max_event_bytes, proposed.run.timeline)
         try:
             await self._rate.take(start.tenant)
             return await self._begun(proposed, told)
@@ -108,11 +108,11 @@ class Starter:
                 f"no flow {start.flow!r} is configured: add a table [flows.{start.flow}] with its steps",
             )
         definition = with_defaults(self._config, start.flow)
-        flow_id = _flow_id(start, definition)
+        run = Run(_flow_id(start, definition), start.flow, start.tenant)
         guarded = [key for key in order_of_steps(definition) if _has_secret(definition.steps[key].gate)]
-        told = {key: secrets.new_secret(flow_id, key) for key in guarded}
+        told = {key: secrets.new_secret(run.key, key) for key in guarded}
         proposed = Order(
-            run=Run(flow_id, start.flow),
+            run=run,
             revision=0,
             definition=definition,
             tenant=start.tenant,
@@ -125,15 +125,15 @@ class Starter:
         return proposed, told
 
     async def _begun(self, proposed: Order, told: Mapping[str, str]) -> Started:
-        flow_id = proposed.run.flow_id
+        run = proposed.run
         opened = await self._journal.open(proposed.run, proposed.digest, proposed.fields())
         self._reached("opened")
         if opened.digest != proposed.digest:
             raise FetchboxError(
                 errors_pb2.REASON_IDEMPOTENCY_CONFLICT,
-                f"the id {flow_id} is that of a run of another flow or with another input; choose another one",
+                f"the id {run.flow_id} is that of a run of another flow or with another input; choose another one",
             )
-        stands = proposed if opened.created else await self._standing(flow_id)
+        stands = proposed if opened.created else await self._standing(run)
         if stands.revision == 0:
             await begin(self._manager, stands)
         self._reached("begun")
@@ -141,10 +141,10 @@ class Starter:
         is_own = opened.created or stands.secrets == proposed.secrets
         return Started(stands, told if is_own else {})
 
-    async def _standing(self, flow_id: str) -> Order:
-        found = await order.read(self._clients, flow_id)
+    async def _standing(self, run: Run) -> Order:
+        found = await order.read(self._clients, run.key)
         if found is None:
-            raise unavailable(f"The run {flow_id} has just been removed, since its time was over.")
+            raise unavailable(f"The run {run.flow_id} has just been removed, since its time was over.")
         return found
 
 
@@ -161,7 +161,8 @@ async def begin(manager: EventManager, opened: Order) -> bool:
 
 def first_event(opened: Order) -> Event:
     """The `flow.start` of an order, published under fence 0 by whoever sees first that there is none yet."""
-    data = values.dump({"flowName": opened.run.flow_name})
+    run = opened.run
+    data = values.dump({"flowName": run.flow_name, **({"tenant": run.tenant} if run.tenant else {})})
     if opened.input != NO_INPUT:
         data = data[:-1] + b',"input":' + opened.input + b"}"
     meta: dict[str, Any] = {"flowId": opened.run.flow_id, "flowName": opened.run.flow_name}
@@ -197,15 +198,15 @@ def _digest(start: Start) -> str:
     return sha256(b"\0".join((start.flow.encode(), start.tenant.encode(), start.input))).hexdigest()
 
 
-def _check(event: Event, most: int) -> None:
+def _check(event: Event, most: int, stream: str) -> None:
     """Refuses what could not be stored, before anything of the run is."""
-    excess = codec.size(event) - most + 1
+    excess = codec.size(event, stream) - most + 1
     if excess > 0:
         told = f"is {excess} bytes too long: the first event of a run holds it, and must be shorter than {most} bytes"
         raise FetchboxError(
             errors_pb2.REASON_PAYLOAD_TOO_LARGE, f"input: {told}", (Violation("input", told, "event.size"),)
         )
-    check(event, most)
+    check(event, most, stream)
 
 
 def _has_secret(gate: FlowGate) -> bool:

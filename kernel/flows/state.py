@@ -100,6 +100,7 @@ def _start(state: FlowState, fact: Fact) -> None:
     state.status = "running"
     state.flow_id = fact.meta.flow_id
     state.flow_name = fact.text("flowName")
+    state.tenant = fact.text("tenant")
     state.queue = fact.event.subject
     state.tags = fact.meta.tags
     state.started_at = fact.at

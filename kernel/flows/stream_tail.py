@@ -17,9 +17,11 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from fetchbox.flow.v1.event_pb2 import Event
+from kernel import keys
 from kernel.flows import entries
 from kernel.flows.kinds import FLOW_ENDS
 from kernel.flows.standing import standings
+from kernel.keys import RunKey
 from kernel.log.offsets import START, parse_id
 from kernel.redis import RedisClients
 from kernel.watch.feed import Feed, FellBehindError, Subscription
@@ -40,7 +42,7 @@ class Wanted:
     """Only what is behind this id; empty: all, or the last ones."""
     last: int | None = None
     """Without a cursor, only so many of what is there."""
-    flow_id: str = ""
+    run: RunKey = keys.NO_RUN
     """The run with which the stream ends; empty: it does not end."""
     timeline: str = ""
     """The timeline of that run."""
@@ -78,7 +80,7 @@ class StreamTail:
         async for event in self._past():
             yield event
         with self._feed.subscribe(wanted.stream, self._place, client.drop, lambda it: self._hears(it, accepts)) as live:
-            if wanted.timeline != wanted.stream and wanted.flow_id:
+            if wanted.timeline != wanted.stream and wanted.run:
                 live.add(wanted.timeline, (await entries.last(self._clients, [wanted.timeline]))[0])
             has_begun = False
             while True:
@@ -151,10 +153,10 @@ class StreamTail:
 
     async def _is_over(self) -> bool:
         """Whether nothing more comes: the run has ended, or is gone."""
-        if not self._wanted.flow_id:
+        if not self._wanted.run:
             return False
         async with self._turns:
-            (run,) = await standings(self._clients, [self._wanted.flow_id])
+            (run,) = await standings(self._clients, [self._wanted.run])
         return run is None or run.has_ended
 
 

@@ -15,7 +15,7 @@ from fetchbox.flow.v1.event_pb2 import VIEW_RUNS, VIEW_TIMELINE, Event, View
 from fetchbox.flow.v1.flow_pb2 import Frame
 from kernel.clock import Clock
 from kernel.flows import entries, kinds
-from kernel.flows.events import data_of
+from kernel.flows.events import data_of, run_of
 from kernel.flows.journal import stream_of
 from kernel.flows.kind_tail import KindTail
 from kernel.flows.standing import Standing, standings
@@ -71,7 +71,7 @@ class StoreBus:
             return [event for event in found if accepts(event.kind)]
 
         timeline = stream_of(run, VIEW_TIMELINE)
-        wanted = Wanted(stream_of(run, view), cursor, last, run.flow_id, timeline)
+        wanted = Wanted(stream_of(run, view), cursor, last, run.key, timeline)
         async for event in self._stream(wanted, sieve).read(client, accepts):
             yield frame(event)
 
@@ -92,7 +92,7 @@ class StoreBus:
         async def sieve(found: list[Event]) -> list[Event]:
             if may_see is None:
                 return found
-            runs = await standings(self._clients, [str(data_of(event).get("id", "")) for event in found])
+            runs = await standings(self._clients, [run_of(data_of(event)) for event in found])
             return [event for event, run in zip(found, runs, strict=True) if run is not None and may_see(run)]
 
         wanted = Wanted(stream_of(Run("", flow_name), VIEW_RUNS), cursor, last)

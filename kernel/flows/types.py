@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
 from fetchbox.flow.v1.event_pb2 import Event, View
+from kernel import keys
+from kernel.keys import RunKey
 
 STAMP: Final = "<ts>"
 """Stands for the time of an event, in patches and in states, until the store has given it one."""
@@ -25,6 +27,24 @@ class Run:
 
     flow_id: str
     flow_name: str
+    tenant: str = ""
+    """Whose it is; two tenants may have runs of the same id."""
+
+    @classmethod
+    def of(cls, key: RunKey, flow_name: str) -> Run:
+        """The run that has this name in keys."""
+        tenant, flow_id = keys.run_parts(key)
+        return cls(flow_id, flow_name, tenant)
+
+    @property
+    def key(self) -> RunKey:
+        """Its name in keys."""
+        return keys.run(self.tenant, self.flow_id)
+
+    @property
+    def timeline(self) -> str:
+        """The name of its timeline."""
+        return keys.flow_timeline(self.key)
 
 
 @dataclass(slots=True)
@@ -80,6 +100,7 @@ class FlowState:
 
     flow_id: str = ""
     flow_name: str = ""
+    tenant: str = ""
     status: FlowStatus = ""
     queue: str = ""
     tags: tuple[str, ...] = ()

@@ -26,6 +26,7 @@ from kernel.flows.kinds import LOG, TIMELINE_KINDS
 from kernel.flows.project import log_patches, project
 from kernel.flows.state import apply
 from kernel.flows.types import Appended, FlowState, Run, RunGoneError, Write
+from kernel.keys import RunKey
 from kernel.log.offsets import START
 from kernel.tasks import ended
 from kernel.telemetry.logs import get_logger
@@ -113,7 +114,7 @@ class StoreWiring:
         self._idle = asyncio.Event()
         self._detach: Unsubscribe | None = None
         self._task: asyncio.Task[None] | None = None
-        self._names: dict[str, str] = {}
+        self._names: dict[RunKey, str] = {}
 
     async def start(self) -> None:
         """Begins to take what is published."""
@@ -220,14 +221,14 @@ class StoreWiring:
     async def _units(self, items: Sequence[_Item]) -> list[_Unit]:
         """The appends of these messages, in their order; those that cannot be are settled."""
         found: list[_Unit] = []
-        lines: dict[str, _Unit] = {}
+        lines: dict[RunKey, _Unit] = {}
         for item in items:
             try:
                 run = await self._run_of(item)
                 if item.message.context.fence is None:
                     _add_lines(found, lines, run, item)
                 else:
-                    lines.pop(run.flow_id, None)
+                    lines.pop(run.key, None)
                     found.append(await self._fenced(run, item))
             except Exception as error:  # noqa: BLE001 - it concerns this message alone, and its publisher is told
                 if item.message.context.fence is None and self._may_wait(error, item.since):
@@ -240,7 +241,7 @@ class StoreWiring:
         """The run with the name of its flow, which publishers of log lines need not know."""
         run = item.message.context.run
         if not run.flow_name:
-            run = Run(run.flow_id, await self._name_of(run.flow_id))
+            run = Run(run.flow_id, await self._name_of(run), run.tenant)
         for event in item.events:
             named = meta_of(event).flow_name
             if named not in ("", run.flow_name):
@@ -249,15 +250,15 @@ class StoreWiring:
                 )
         return run
 
-    async def _name_of(self, flow_id: str) -> str:
-        name = self._names.get(flow_id)
+    async def _name_of(self, run: Run) -> str:
+        name = self._names.get(run.key)
         if name is None:
-            name = await self._journal.name_of(flow_id)
+            name = await self._journal.name_of(run.key)
             if name is None:
-                raise RunGoneError(f"the run {flow_id} is unknown, or no longer kept")
+                raise RunGoneError(f"the run {run.flow_id} is unknown, or no longer kept")
             if len(self._names) >= _NAMES:
                 self._names.clear()
-            self._names[flow_id] = name
+            self._names[run.key] = name
         return name
 
     async def _fenced(self, run: Run, item: _Item) -> _Unit:
@@ -286,10 +287,10 @@ def _projected(state: FlowState, events: Sequence[Event]) -> Iterator[Write]:
         yield Write(event, patches)
 
 
-def _add_lines(found: list[_Unit], lines: dict[str, _Unit], run: Run, item: _Item) -> None:
+def _add_lines(found: list[_Unit], lines: dict[RunKey, _Unit], run: Run, item: _Item) -> None:
     """Adds log lines to the append of their run, or begins one."""
-    unit = lines.get(run.flow_id)
+    unit = lines.get(run.key)
     if unit is None or len(unit.writes) + len(item.events) > _MOST_LINES:
-        unit = lines[run.flow_id] = _Unit(run, item.since)
+        unit = lines[run.key] = _Unit(run, item.since)
         found.append(unit)
-    unit.add(item, [Write(event, log_patches(event)) for event in item.events])
+    unit.add(item, [Write(event, log_patches(event, run.key)) for event in item.events])

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- flow_append: adds events to the timeline of a run and, in the same step, what follows from them to its projections
 -- KEYS flow, timeline, snapshot, steps, logs, runs, due, wake, ended
--- ARGV flow_id, name, fence, signal, end, max_logs, clears, batch, each: target, kind, subject, meta, data
+-- ARGV run, name, fence, signal, end, max_logs, clears, batch, each: target, kind, subject, meta, data
 -- returns {verdict, revision, the id of each event, '' for a log line that was dropped}
 -- A verdict is ok | conflict (the fence is not the revision) | gone (no such run of this flow, it has ended, or lines
 -- come before its first event) | foreign (a key of the run holds no stream). Targets count from 0, the timeline, in the

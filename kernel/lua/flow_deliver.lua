@@ -1,10 +1,10 @@
 #!lua
 -- flow_deliver: an event or a webhook opens the gates that wait for its channel and key, or is kept for the next one
 -- KEYS flow, free, guarded, parked, answer, due, wake
--- ARGV digest, delivery, opens, flow_id, step_key, parks, max_parked, keep_ms, max, answer_ms
+-- ARGV digest, delivery, opens, run, step_key, parks, max_parked, keep_ms, max, answer_ms
 -- returns {gates released, 1 parked | 0, 1 refused | 0, 1 more gates wait | 0}
 -- Flow and parked are what the keys of orders, and of streams of early deliveries, begin with. Opens: any (all gates of
--- this channel and key) | none (those that need no secret) | the SHA-256 of a secret, which opens the gate that flow_id
+-- this channel and key) | none (those that need no secret) | the SHA-256 of a secret, which opens the gate that run
 -- and step_key name. What was done is kept, so that a repetition of the call delivers nothing again.
 local D, opens, owner = ARGV[1], ARGV[3], ARGV[4] .. '/' .. ARGV[5]
 local known = redis.call('GET', KEYS[5])

@@ -1,7 +1,7 @@
 #!lua
 -- flow_hit: keeps what opens a gate that is not placed yet
 -- KEYS flow, due, wake
--- ARGV flow_id, step_key, fence, delivery
+-- ARGV run, step_key, fence, delivery
 -- returns {1 kept | 0 another revision, ended, gone, or something else came first; revision}
 local F, hit = KEYS[1], 'hit:' .. ARGV[2]
 local h = redis.call('HMGET', F, 'rev', 'ended', hit)

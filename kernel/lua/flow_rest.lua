@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- flow_rest: gives back runs, and says when to look again at those that nothing has signalled since they were claimed
 -- KEYS due, held
--- ARGV each: flow_id, lease, next_ms
+-- ARGV each: run, lease, next_ms
 -- returns 1 it rests | 0 it is due at once, or another's, for each
 -- Next_ms 0: not before it is signalled. Permitted when memory is short: it takes no new work.
 local t = redis.call('TIME')

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- flow_wait: has a placed gate wait for its deliveries, or gives it the oldest one that came before it
 -- KEYS flow, free, guarded, parked, due, wake
--- ARGV flow_id, step_key, fence, digest, open, keep_ms
+-- ARGV run, step_key, fence, digest, open, keep_ms
 -- returns {waits | hit | conflict (another revision, ended, or gone), revision}
 -- Free and guarded: the gates of this channel and key that open without a secret (open is 1), and the others. Parked is
 -- what the keys of the streams of early deliveries begin with. Permitted when memory is short: accepted runs go on.

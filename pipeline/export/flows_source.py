@@ -16,6 +16,7 @@ from fetchbox.config.v1.config_pb2 import Config
 from kernel import keys
 from kernel.config import millis
 from kernel.errors import unavailable
+from kernel.keys import RunKey
 from kernel.log.offsets import parse_id
 from kernel.redis import RedisClients, Refused, is_other_kind
 from kernel.telemetry.logs import get_logger
@@ -35,7 +36,7 @@ _EVENTS: Final = 100
 
 
 class _End(NamedTuple):
-    flow_id: str
+    run: RunKey
     ms: int
 
     @property
@@ -160,7 +161,7 @@ class FlowsSource:
         """Those whose timeline is one and holds anything: the others hold up nothing."""
         async with self._clients.commands.pipeline(transaction=False) as batch:
             for end in ends:
-                batch.execute_command("XLEN", keys.flow_timeline(end.flow_id))
+                batch.execute_command("XLEN", keys.flow_timeline(end.run))
             lengths = await batch.execute(raise_on_error=False)
         return [end for end, length in zip(ends, lengths, strict=True) if _own(length)]
 
@@ -170,8 +171,8 @@ class FlowsSource:
             some = ends[start : start + _TOGETHER]
             async with self._clients.commands.pipeline(transaction=False) as batch:
                 for end in some:
-                    batch.execute_command("HMGET", keys.flow(end.flow_id), "name", "tenant")
-                    batch.execute_command("XRANGE", keys.flow_timeline(end.flow_id), "-", "+", "COUNT", _EVENTS)
+                    batch.execute_command("HMGET", keys.flow(end.run), "name", "tenant")
+                    batch.execute_command("XRANGE", keys.flow_timeline(end.run), "-", "+", "COUNT", _EVENTS)
                 replies: list[Any] = await batch.execute(raise_on_error=False)
             for end, order, events in zip(some, replies[::2], replies[1::2], strict=True):
                 yield end, await self._rows(end, order, events)
@@ -179,11 +180,11 @@ class FlowsSource:
     async def _rows(self, end: _End, order: Any, events: Any) -> list[Row]:
         """The rows of a run by its order and the first events of its timeline; somebody may have put others there."""
         if _own(events) is None:
-            _log.warn("flow_not_exported", flow_id=end.flow_id, error=events)
+            _log.warn("flow_not_exported", flow_id=keys.run_parts(end.run)[1], error=events)
             return []
         name, tenant = (_text(value) for value in _own(order) or (b"", b""))
-        extra = {"flow_id": end.flow_id, "flow_name": name, "tenant": tenant}
-        page, stream, events = events, keys.flow_timeline(end.flow_id), [*events]
+        extra = {"flow_id": keys.run_parts(end.run)[1], "flow_name": name, "tenant": tenant}
+        page, stream, events = events, keys.flow_timeline(end.run), [*events]
         while len(page) == _EVENTS:
             behind = f"({page[-1][0].decode()}"
             page = await self._clients.commands.execute_command("XRANGE", stream, behind, "+", "COUNT", _EVENTS)
@@ -211,7 +212,7 @@ def _parsed(reply: Sequence[Any]) -> list[_End]:
     """Members with their scores, however the client shows them."""
     if reply and not isinstance(reply[0], list | tuple):
         reply = list(zip(reply[::2], reply[1::2], strict=True))
-    return [_End(_text(member), int(float(score))) for member, score in reply]
+    return [_End(RunKey(_text(member)), int(float(score))) for member, score in reply]
 
 
 def _text(value: bytes | None) -> str:

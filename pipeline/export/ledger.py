@@ -13,6 +13,7 @@ from typing import Final
 import pyarrow as pa
 
 from kernel import redaction
+from kernel.flows import label
 from kernel.ids import uuid7
 from kernel.ledger import JobRecord, Ledger, operator_status
 from kernel.redis import RedisClients
@@ -131,7 +132,7 @@ def _row(record: JobRecord) -> dict[str, str | int | bool | None]:
         "job_type": record.job_type,
         "tenant": record.tenant,
         "task": record.task,
-        "flow": record.flow or None,
+        "flow": label.shown(record.flow) or None,
         "status": operator_status(record.status),
         "created_at": _time(record.created_ms),
         "updated_at": _time(record.updated_ms),

@@ -32,7 +32,7 @@ def payload(table: Table, row: Row) -> bytes:
 
 def _event(row: Row) -> bytes:
     try:
-        event = event_of(keys.flow_timeline(row.extra["flow_id"]), row.id, row.fields)
+        event = event_of(keys.flow_timeline(keys.run(row.extra["tenant"], row.extra["flow_id"])), row.id, row.fields)
     except KeyError as error:
         raise ValueError(f"the entry has no field {error.args[0]}") from None
     except OverflowError:

@@ -52,9 +52,9 @@ class Plan:
         return self.single + self.doubtful
 
 
-def key_columns(table: Table) -> tuple[str, str]:
+def key_columns(table: Table) -> tuple[str, ...]:
     """The columns that tell entries of a table from each other."""
-    return ("flow_id" if table is FLOWS else "entry_partition", "entry_id")
+    return ("tenant", "flow_id", "entry_id") if table is FLOWS else ("entry_partition", "entry_id")
 
 
 async def look(store: LakeStore, table: Table, days: tuple[date, date]) -> Plan:

@@ -133,12 +133,12 @@ class EngineRig:
 
     async def start(self, flow_id: str = "", given: Any = None, **more: Any) -> str:
         begun = await self.starter.start(Start(FLOW, json.dumps(given).encode(), flow_id, **more))
-        return begun.order.run.flow_id
+        return begun.order.run.key
 
     async def timeline(self, flow_id: str) -> list[Event]:
         events: list[Event] = []
         while page := await self.journal.read(
-            Run(flow_id, FLOW), VIEW_TIMELINE, events[-1].id if events else START, 500
+            Run.of(flow_id, FLOW), VIEW_TIMELINE, events[-1].id if events else START, 500
         ):
             events += page
         return events

@@ -72,12 +72,12 @@ class GateRig:
 
     async def start(self, definition: Flow, flow_id: str = "", tenant: str = "") -> dict[str, str]:
         """Starts a run of a flow; by step key, the secrets that open its gates."""
-        flow_id = flow_id or next(_names)
+        run = Run(flow_id or next(_names), "gated", tenant)
         told = {
-            key: secrets.new_secret(flow_id, key) for key, step in definition.steps.items() if step.HasField("gate")
+            key: secrets.new_secret(run.key, key) for key, step in definition.steps.items() if step.HasField("gate")
         }
         opened = Order(
-            run=Run(flow_id, "gated"),
+            run=run,
             revision=0,
             definition=definition,
             tenant=tenant,
@@ -159,7 +159,7 @@ class GateRig:
         return found
 
     async def timeline(self, flow_id: str) -> list[Event]:
-        return await self.journal.read(Run(flow_id, "gated"), VIEW_TIMELINE, START, 1000)
+        return await self.journal.read(Run.of(flow_id, "gated"), VIEW_TIMELINE, START, 1000)
 
     async def event(self, channel: str, key: str, payload: bytes | None = None, tenant: str = "") -> Delivered:
         found = await self.deliveries.deliver(

@@ -82,7 +82,8 @@ async def started(journal: Journal, flow_id: str = "run-1") -> Run:
 
 def start(run: Run) -> Event:
     meta = {"flowId": run.flow_id, "flowName": run.flow_name}
-    return draft(kinds.FLOW_START, {"flowName": run.flow_name}, meta, "jobs:stream")
+    whose = {"tenant": run.tenant} if run.tenant else {}
+    return draft(kinds.FLOW_START, {"flowName": run.flow_name, **whose}, meta, "jobs:stream")
 
 
 def end(run: Run) -> Event:
@@ -130,7 +131,7 @@ def story(run: Run) -> list[list[Event]]:
 def append_of(run: Run, events: Sequence[Event], state: FlowState, fence: int | None) -> Append:
     """What the wiring makes of these events."""
     if all(event.kind == kinds.LOG for event in events):
-        return Append(run, tuple(Write(event, log_patches(event)) for event in events), batch=new_batch())
+        return Append(run, tuple(Write(event, log_patches(event, run.key)) for event in events), batch=new_batch())
     writes = []
     for event in events:
         state, patches = project(state, event)

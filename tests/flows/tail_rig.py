@@ -59,7 +59,7 @@ class TailRig:
 
     async def open(self, flow_id: str = "run-1", flow_name: str = FLOW, tenant: str = "") -> Run:
         """A run that has an order and no event yet."""
-        run = Run(flow_id, flow_name)
+        run = Run(flow_id, flow_name, tenant)
         await self.journal.open(run, "digest", {**order(run).fields(), "tenant": tenant.encode()})
         return run
 
@@ -91,7 +91,7 @@ class TailRig:
 
     async def remove(self, run: Run) -> None:
         """What retention does with a run."""
-        await self.redis.delete(keys.flow(run.flow_id), keys.flow_timeline(run.flow_id))
+        await self.redis.delete(keys.flow(run.key), run.timeline)
 
 
 class Reader:

@@ -55,7 +55,7 @@ async def test_a_run_that_an_engine_has_meanwhile_is_not_lost(box: EngineRig) ->
     define(box.config, a={"gate": {"reason": "manual"}})
     flow_id, due = await box.start(), Due(box.resources.redis, box.config)
     claimed = await due.turn([], 10)
-    assert claimed.flow_ids == (flow_id,)
+    assert claimed.runs == (flow_id,)
     await box.redis.delete(keys.FLOWS_DUE)
     await due.rest([Rest(flow_id, claimed.lease, claimed.now_ms + 5)])
     assert await _due(box) == {flow_id}

@@ -289,9 +289,9 @@ def test_what_cannot_be_written_as_json_is_refused() -> None:
 @pytest.mark.parametrize("max_bytes", [MAX, 1024, 200_000])
 def test_a_message_of_the_limit_is_refused_and_one_byte_less_is_taken(max_bytes: int) -> None:
     event = draft("runner.log", {"level": "info", "msg": ""}, RUN, "example_queue")
-    missing = max_bytes - codec.size(event)
+    missing = max_bytes - codec.size(event, "")
     event.data = event.data.replace(b'"msg":""', b'"msg":"%s"' % (b"x" * missing))
-    assert codec.size(event) == max_bytes
+    assert codec.size(event, "") == max_bytes
     assert _paths(event, max_bytes) == ["event"]
     assert _paths(event, max_bytes + 1) == []
     event.data = event.data.replace(b"xx", b"x", 1)

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fetchbox.flow.v1.event_pb2 import Event, View
-from kernel.flows.events import draft
+from kernel import keys
+from kernel.flows.events import draft, meta_of
 from kernel.flows.project import log_patches, project
 from kernel.flows.state import state_of
 from kernel.flows.types import PLACE, STAMP, FlowState, Patch
@@ -201,7 +202,7 @@ def test_a_log_line_of_a_step():
             "ts": STAMP,
         },
     }
-    assert tuple(json.loads(patch.data) for patch in log_patches(LOG)) == tuple(made.values())
+    assert tuple(json.loads(patch.data) for patch in log_patches(LOG, "6d1a")) == tuple(made.values())
 
 
 def test_a_log_line_of_a_run_alone_is_in_no_index():
@@ -244,7 +245,7 @@ def test_projecting_changes_no_state_that_was_given_and_gives_what_folding_gives
         state, made = project(before, event)
         assert before == state_of(history.events[:at])
         if event.kind == "runner.log":
-            assert made == log_patches(event)
+            assert made == log_patches(event, keys.run(state.tenant, meta_of(event).flow_id))
     assert state == state_of(history.events)
 
 

@@ -153,6 +153,7 @@ class Hand:
         """A log line of a step."""
         found = await order.read(self._resources.redis, flow_id)
         assert found is not None
-        meta = {"flowId": flow_id, "stepKey": key, "stepRunId": f"{key}-{attempt}", "attempt": attempt}
+        run = found.run
+        meta = {"flowId": run.flow_id, "stepKey": key, "stepRunId": f"{key}-{attempt}", "attempt": attempt}
         event = draft("runner.log", {"level": "info", "msg": msg}, meta)
-        return await self.manager.publish_all([event], Context(found.run))
+        return await self.manager.publish_all([event], Context(run))

@@ -11,6 +11,7 @@ import pytest
 from fetchbox.config.v1.config_pb2 import Config
 from fetchbox.flow.v1 import flow_service_pb2 as pb
 from fetchbox.flow.v1.event_pb2 import Event, Kind
+from kernel import keys
 from kernel.flows.bus import internal_bus
 from kernel.flows.kinds import RULES
 from kernel.flows.types import Context
@@ -46,8 +47,8 @@ class Caller(FlowClient):
     rig: GateRig
 
     async def begin(self, flow_id: str = "run", token: str = "") -> None:
-        await self.start("seeing", flow_id=flow_id, input=b'"7"', token=token)
-        await self.rig.settle(flow_id)
+        told = await self.start("seeing", flow_id=flow_id, input=b'"7"', token=token)
+        await self.rig.settle(keys.run(told.flow.tenant, flow_id))
 
     async def publish(
         self, kind: str = "stock.low", data: bytes | None = None, *, key: str = "7", token: str = "", **more: Any

@@ -19,6 +19,7 @@ from fetchbox.errors.v1 import errors_pb2
 from fetchbox.flow.v1 import flow_service_pb2 as pb
 from fetchbox.flow.v1.flow_pb2 import Flow, Gate
 from ingest_svc.webhook import channel_secrets
+from kernel import keys
 from kernel.config import ConfigError
 from kernel.errors import FetchboxError
 from kernel.flows.deliveries import Deliveries
@@ -74,7 +75,7 @@ class Caller(FlowClient):
         """Starts a run with the input 7 and has an engine place its gates; their secrets."""
         told = await self.start("gated", flow_id=flow_id, input=b'"7"', token=token, **more)
         if placed:
-            await self.rig.settle(flow_id)
+            await self.rig.settle(keys.run(told.flow.tenant, flow_id))
         return {gate.step_key: gate.secret for gate in told.secrets}
 
     async def hook(
@@ -400,7 +401,7 @@ async def test_who_opens_a_gate_by_hand(guarded: Config, caller: Caller) -> None
     assert await refused(caller.trigger("paid", secret=told["paid"])) == "FORBIDDEN"
     assert await refused(caller.trigger("seen", token=ACME)) == "FORBIDDEN"
     assert await refused(caller.trigger(flow_id="none", token=OPERATOR)) == "NOT_FOUND"
-    assert (await caller.step("approve")).status == "waiting"
+    assert (await caller.step("approve", "acme:run")).status == "waiting"
 
     assert (await caller.trigger(secret=told["approve"])).state == "triggered"
     assert (await caller.trigger(token=ACME, secret=told["approve"])).state == "triggered"

@@ -66,7 +66,7 @@ class StepLog:
 
     def __init__(self, manager: EventManager, label: Label, job_id: str, writing: set[asyncio.Task[None]]) -> None:
         self._manager = manager
-        self._context = Context(Run(label.flow_id, ""))
+        self._context = Context(Run.of(label.run, ""))
         self._job_id = job_id
         self._meta = values.dump(
             {

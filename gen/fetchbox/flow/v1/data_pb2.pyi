@@ -55,8 +55,11 @@ class FlowStart(_message.Message):
 
     FLOW_NAME_FIELD_NUMBER: _builtins.int
     INPUT_FIELD_NUMBER: _builtins.int
+    TENANT_FIELD_NUMBER: _builtins.int
     flow_name: _builtins.str
     """The flow."""
+    tenant: _builtins.str
+    """Whose run it is; absent: no tenant's."""
     @_builtins.property
     def input(self) -> _struct_pb2.Value:
         """What the run was started with."""
@@ -66,14 +69,20 @@ class FlowStart(_message.Message):
         *,
         flow_name: _builtins.str = ...,
         input: _struct_pb2.Value | None = ...,
+        tenant: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_input", b"_input", "input", b"input"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_input", b"_input", "_tenant", b"_tenant", "input", b"input", "tenant", b"tenant"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_input", b"_input", "flow_name", b"flow_name", "input", b"input"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_input", b"_input", "_tenant", b"_tenant", "flow_name", b"flow_name", "input", b"input", "tenant", b"tenant"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__input: _TypeAlias = _typing.Literal["input"]  # noqa: Y015
     _WhichOneofArgType__input: _TypeAlias = _typing.Literal["_input", b"_input"]  # noqa: Y015
+    _WhichOneofReturnType__tenant: _TypeAlias = _typing.Literal["tenant"]  # noqa: Y015
+    _WhichOneofArgType__tenant: _TypeAlias = _typing.Literal["_tenant", b"_tenant"]  # noqa: Y015
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__input) -> _WhichOneofReturnType__input | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__tenant) -> _WhichOneofReturnType__tenant | None: ...
 
 Global___FlowStart: _TypeAlias = FlowStart  # noqa: Y015
 
@@ -907,6 +916,7 @@ class FlowRunIndexed(_message.Message):
     QUEUE_FIELD_NUMBER: _builtins.int
     CREATED_AT_FIELD_NUMBER: _builtins.int
     SOURCE_ID_FIELD_NUMBER: _builtins.int
+    TENANT_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """The run."""
     flow_name: _builtins.str
@@ -917,6 +927,8 @@ class FlowRunIndexed(_message.Message):
     """When it began, ISO 8601."""
     source_id: _builtins.str
     """The id of its `flow.start`; of two entries of a run with the same one, the second is to be ignored."""
+    tenant: _builtins.str
+    """Whose run it is; absent: no tenant's."""
     def __init__(
         self,
         *,
@@ -925,14 +937,20 @@ class FlowRunIndexed(_message.Message):
         queue: _builtins.str | None = ...,
         created_at: _builtins.str = ...,
         source_id: _builtins.str = ...,
+        tenant: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_queue", b"_queue", "queue", b"queue"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_queue", b"_queue", "_tenant", b"_tenant", "queue", b"queue", "tenant", b"tenant"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_queue", b"_queue", "created_at", b"created_at", "flow_name", b"flow_name", "id", b"id", "queue", b"queue", "source_id", b"source_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_queue", b"_queue", "_tenant", b"_tenant", "created_at", b"created_at", "flow_name", b"flow_name", "id", b"id", "queue", b"queue", "source_id", b"source_id", "tenant", b"tenant"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__queue: _TypeAlias = _typing.Literal["queue"]  # noqa: Y015
     _WhichOneofArgType__queue: _TypeAlias = _typing.Literal["_queue", b"_queue"]  # noqa: Y015
+    _WhichOneofReturnType__tenant: _TypeAlias = _typing.Literal["tenant"]  # noqa: Y015
+    _WhichOneofArgType__tenant: _TypeAlias = _typing.Literal["_tenant", b"_tenant"]  # noqa: Y015
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__queue) -> _WhichOneofReturnType__queue | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__tenant) -> _WhichOneofReturnType__tenant | None: ...
 
 Global___FlowRunIndexed: _TypeAlias = FlowRunIndexed  # noqa: Y015
 

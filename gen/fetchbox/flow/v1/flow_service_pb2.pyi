@@ -106,16 +106,22 @@ class GetFlowRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     FLOW_ID_FIELD_NUMBER: _builtins.int
+    TENANT_FIELD_NUMBER: _builtins.int
     flow_id: _builtins.str
     """The run."""
+    tenant: _builtins.str
+    """Whose run it is; empty: that of the caller's tenant or, for whoever has none, the run without a tenant or the only
+    one of that id. Only an operator may name another tenant than its own.
+    """
     def __init__(
         self,
         *,
         flow_id: _builtins.str = ...,
+        tenant: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["flow_id", b"flow_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["flow_id", b"flow_id", "tenant", b"tenant"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -202,6 +208,7 @@ class ListStepLogsRequest(_message.Message):
     ATTEMPT_FIELD_NUMBER: _builtins.int
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    TENANT_FIELD_NUMBER: _builtins.int
     flow_id: _builtins.str
     """The run."""
     step_key: _builtins.str
@@ -212,6 +219,10 @@ class ListStepLogsRequest(_message.Message):
     """The most lines in the answer; 0 means 50, more than 500 means 500. A page may be short while more follow."""
     page_token: _builtins.str
     """`next_page_token` of the answer before; empty for the first page."""
+    tenant: _builtins.str
+    """Whose run it is; empty: that of the caller's tenant or, for whoever has none, the run without a tenant or the only
+    one of that id. Only an operator may name another tenant than its own.
+    """
     def __init__(
         self,
         *,
@@ -220,10 +231,11 @@ class ListStepLogsRequest(_message.Message):
         attempt: _builtins.int = ...,
         page_size: _builtins.int = ...,
         page_token: _builtins.str = ...,
+        tenant: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "flow_id", b"flow_id", "page_size", b"page_size", "page_token", b"page_token", "step_key", b"step_key"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "flow_id", b"flow_id", "page_size", b"page_size", "page_token", b"page_token", "step_key", b"step_key", "tenant", b"tenant"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -269,7 +281,7 @@ class PublishEventRequest(_message.Message):
     key: _builtins.str
     """Which one of its kind; gates wait for kind (`channel`) and key. May be empty."""
     tenant: _builtins.str
-    """The tenant whose gates are meant, where the caller's token does not say."""
+    """The tenant whose gates are meant, and whose run the meta names, where the caller's token does not say."""
     @_builtins.property
     def event(self) -> _event_pb2.Event:
         """The event, without `id` and `stream`."""
@@ -402,6 +414,7 @@ class TriggerGateRequest(_message.Message):
     STEP_KEY_FIELD_NUMBER: _builtins.int
     SECRET_FIELD_NUMBER: _builtins.int
     PAYLOAD_FIELD_NUMBER: _builtins.int
+    TENANT_FIELD_NUMBER: _builtins.int
     flow_id: _builtins.str
     """The run."""
     step_key: _builtins.str
@@ -410,6 +423,10 @@ class TriggerGateRequest(_message.Message):
     """The secret of the gate; an operator needs none, and nobody does where no tokens are configured."""
     payload: _builtins.bytes
     """What the step sees as the gate's payload: any JSON value of at most `ingest.max_document_bytes`. Optional."""
+    tenant: _builtins.str
+    """Whose run it is; empty: that of the caller's tenant or, for whoever has none, the run without a tenant or the only
+    one of that id. Only an operator may name another tenant than its own.
+    """
     def __init__(
         self,
         *,
@@ -417,10 +434,11 @@ class TriggerGateRequest(_message.Message):
         step_key: _builtins.str = ...,
         secret: _builtins.str = ...,
         payload: _builtins.bytes | None = ...,
+        tenant: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_payload", b"_payload", "payload", b"payload"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_payload", b"_payload", "flow_id", b"flow_id", "payload", b"payload", "secret", b"secret", "step_key", b"step_key"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_payload", b"_payload", "flow_id", b"flow_id", "payload", b"payload", "secret", b"secret", "step_key", b"step_key", "tenant", b"tenant"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__payload: _TypeAlias = _typing.Literal["payload"]  # noqa: Y015
     _WhichOneofArgType__payload: _TypeAlias = _typing.Literal["_payload", b"_payload"]  # noqa: Y015
@@ -436,19 +454,25 @@ class CancelGateRequest(_message.Message):
 
     FLOW_ID_FIELD_NUMBER: _builtins.int
     STEP_KEY_FIELD_NUMBER: _builtins.int
+    TENANT_FIELD_NUMBER: _builtins.int
     flow_id: _builtins.str
     """The run."""
     step_key: _builtins.str
     """The step behind the gate."""
+    tenant: _builtins.str
+    """Whose run it is; empty: that of the caller's tenant or, for whoever has none, the run without a tenant or the only
+    one of that id. Only an operator may name another tenant than its own.
+    """
     def __init__(
         self,
         *,
         flow_id: _builtins.str = ...,
         step_key: _builtins.str = ...,
+        tenant: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["flow_id", b"flow_id", "step_key", b"step_key"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["flow_id", b"flow_id", "step_key", b"step_key", "tenant", b"tenant"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -462,19 +486,25 @@ class CancelFlowRequest(_message.Message):
 
     FLOW_ID_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
+    TENANT_FIELD_NUMBER: _builtins.int
     flow_id: _builtins.str
     """The run."""
     reason: _builtins.str
     """Why, for people. Optional."""
+    tenant: _builtins.str
+    """Whose run it is; empty: that of the caller's tenant or, for whoever has none, the run without a tenant or the only
+    one of that id. Only an operator may name another tenant than its own.
+    """
     def __init__(
         self,
         *,
         flow_id: _builtins.str = ...,
         reason: _builtins.str = ...,
+        tenant: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["flow_id", b"flow_id", "reason", b"reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["flow_id", b"flow_id", "reason", b"reason", "tenant", b"tenant"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -491,6 +521,7 @@ class TailFlowRequest(_message.Message):
     CURSOR_FIELD_NUMBER: _builtins.int
     LAST_FIELD_NUMBER: _builtins.int
     KINDS_FIELD_NUMBER: _builtins.int
+    TENANT_FIELD_NUMBER: _builtins.int
     flow_id: _builtins.str
     """The run."""
     view: _builtins.str
@@ -499,6 +530,10 @@ class TailFlowRequest(_message.Message):
     """The last record that is known, `ms-seq`; empty for all that is there."""
     last: _builtins.int
     """Without a cursor: only the last so many of what is there; absent: all of it, 0: only what comes."""
+    tenant: _builtins.str
+    """Whose run it is; empty: that of the caller's tenant or, for whoever has none, the run without a tenant or the only
+    one of that id. Only an operator may name another tenant than its own.
+    """
     @_builtins.property
     def kinds(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Only kinds that fit one of these: a kind, or a pattern in which `*` is one part of it and a `**` at its end any
@@ -513,10 +548,11 @@ class TailFlowRequest(_message.Message):
         cursor: _builtins.str = ...,
         last: _builtins.int | None = ...,
         kinds: _abc.Iterable[_builtins.str] | None = ...,
+        tenant: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_last", b"_last", "last", b"last"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_last", b"_last", "cursor", b"cursor", "flow_id", b"flow_id", "kinds", b"kinds", "last", b"last", "view", b"view"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_last", b"_last", "cursor", b"cursor", "flow_id", b"flow_id", "kinds", b"kinds", "last", b"last", "tenant", b"tenant", "view", b"view"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__last: _TypeAlias = _typing.Literal["last"]  # noqa: Y015
     _WhichOneofArgType__last: _TypeAlias = _typing.Literal["_last", b"_last"]  # noqa: Y015

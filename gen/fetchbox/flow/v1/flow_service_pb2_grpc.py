@@ -28,7 +28,7 @@ if _version_not_supported:
 
 class FlowServiceStub:
     """Starts runs of the flows in the configuration, shows them, and opens their gates. A tenant's token sees and steers the
-    runs of its tenant alone: others are not found.
+    runs of its tenant alone: others are not found. Two tenants may have runs of the same id.
     """
 
     def __init__(self, channel):
@@ -101,7 +101,7 @@ class FlowServiceStub:
 
 class FlowServiceServicer:
     """Starts runs of the flows in the configuration, shows them, and opens their gates. A tenant's token sees and steers the
-    runs of its tenant alone: others are not found.
+    runs of its tenant alone: others are not found. Two tenants may have runs of the same id.
     """
 
     def StartFlow(self, request, context):
@@ -274,7 +274,7 @@ def add_FlowServiceServicer_to_server(servicer, server):
  # This class is part of an EXPERIMENTAL API.
 class FlowService:
     """Starts runs of the flows in the configuration, shows them, and opens their gates. A tenant's token sees and steers the
-    runs of its tenant alone: others are not found.
+    runs of its tenant alone: others are not found. Two tenants may have runs of the same id.
     """
 
     @staticmethod

@@ -29,7 +29,7 @@ GRPC_VERSION: str
 
 class FlowServiceStub:
     """Starts runs of the flows in the configuration, shows them, and opens their gates. A tenant's token sees and steers the
-    runs of its tenant alone: others are not found.
+    runs of its tenant alone: others are not found. Two tenants may have runs of the same id.
     """
 
     @_typing.overload
@@ -84,7 +84,7 @@ class FlowServiceStub:
 @_typing.type_check_only
 class FlowServiceAsyncStub(FlowServiceStub):
     """Starts runs of the flows in the configuration, shows them, and opens their gates. A tenant's token sees and steers the
-    runs of its tenant alone: others are not found.
+    runs of its tenant alone: others are not found. Two tenants may have runs of the same id.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -135,7 +135,7 @@ class FlowServiceAsyncStub(FlowServiceStub):
 
 class FlowServiceServicer(metaclass=_abc_1.ABCMeta):
     """Starts runs of the flows in the configuration, shows them, and opens their gates. A tenant's token sees and steers the
-    runs of its tenant alone: others are not found.
+    runs of its tenant alone: others are not found. Two tenants may have runs of the same id.
     """
 
     @_abc_1.abstractmethod
