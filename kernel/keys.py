@@ -124,7 +124,7 @@ def state_index(status: str, tenant: str = "") -> str:
 
     The scripts that move a job keep it, in the same step.
     """
-    return f"{STATES}:{status}:{tenant}" if tenant else f"{STATES}:{status}"
+    return f"{STATES}:{part(status)}:{tenant}" if tenant else f"{STATES}:{part(status)}"
 
 
 STATES_BUILT = "fetchbox:jobs:states-built"

@@ -91,8 +91,8 @@ async def test_tenants_have_keys_of_their_own(config: Config, resources: Resourc
         of_a, of_b = [await client.create(token=f"token-{name}", idempotency_key="k") for name in "ab"]
         assert (of_a.tenant, of_b.tenant) == ("a", "b")
         assert of_a.job_id != of_b.job_id
-        assert await client.redis.exists("idempotency:a:k", "idempotency:b:k") == 2
-        assert not await client.redis.exists("idempotency:k")
+        assert await client.redis.exists(*(keys.task_idempotency(name, "k") for name in "ab")) == 2
+        assert await client.redis.keys("idempotency:*") == []
 
 
 async def test_a_creator_that_died_is_taken_over_with_its_job_id(config: Config, resources: Resources) -> None:

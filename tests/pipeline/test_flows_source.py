@@ -57,12 +57,11 @@ async def _end(journal: RedisJournal, flow_id: str, lines: int = 0) -> Run:
 async def _place(resources: Resources, flow_id: str, ms: int, events: int = 2) -> None:
     """A run that ended at a time, as the order and the index of ends have it."""
     commands = resources.redis.commands
-    run = keys.run("acme", flow_id)
-    await commands.hset(keys.flow(run), mapping={"rev": "1", "name": "placed", "tenant": "acme", "ended": str(ms)})
+    await commands.hset(keys.flow(flow_id), mapping={"rev": "1", "name": "placed", "tenant": "acme", "ended": str(ms)})
     for number in range(events):
         fields = {"kind": "runner.log", "subject": "", "data": str(number), "meta": "", "v": "1"}
-        await commands.xadd(keys.flow_timeline(run), fields)
-    await commands.zadd(keys.FLOWS_ENDED, {run: ms})
+        await commands.xadd(keys.flow_timeline(flow_id), fields)
+    await commands.zadd(keys.FLOWS_ENDED, {flow_id: ms})
 
 
 async def _ends(resources: Resources) -> dict[str, int]:
@@ -210,10 +209,10 @@ async def test_foreign_and_empty_timelines_hold_up_nobody(
     for number in range(8):
         await _place(resources, f"run-{number}", NOON + number * DAY // 4, events=1)
     for number in (0, 1, 2, 3, 5):
-        await commands.delete(keys.flow_timeline(keys.run("acme", f"run-{number}")))
-    await commands.set(keys.flow_timeline(keys.run("acme", "run-1")), "text")
-    await commands.delete(keys.flow(keys.run("acme", "run-4")))
-    await commands.set(keys.flow(keys.run("acme", "run-6")), "text")
+        await commands.delete(keys.flow_timeline(f"run-{number}"))
+    await commands.set(keys.flow_timeline("run-1"), "text")
+    await commands.delete(keys.flow("run-4"))
+    await commands.set(keys.flow("run-6"), "text")
     assert (await source.look(START)).oldest == f"{NOON + DAY}-1"
     pages, position = await _all(source)
     assert _flows(pages) == ["run-4", "run-6", "run-7"]

@@ -255,7 +255,7 @@ async def test_a_step_that_fails_too_often_is_deferred_and_no_other_is(
     await tasks.ledger.cancel(job_id, "test")
 
 
-@pytest.mark.parametrize("text", ["", "run", "run step", "run step 0", "run step x", "a b c d", "r:1 step 1", "r s 1 "])
+@pytest.mark.parametrize("text", ["", "run", "run step", "run step 0", "run step x", "a b c d", "r::1 step 1", "r 1 "])
 def test_what_is_no_label_is_none(text: str) -> None:
     assert read_label(text) is None
     assert read_label(str(Label("r", "s", 12))) == Label("r", "s", 12)
