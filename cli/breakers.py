@@ -13,7 +13,8 @@ from fetchbox.operator.v1.files_pb2 import Breaker
 from fetchbox.operator.v1.operator_service_pb2 import ListBreakersRequest, ResetBreakerRequest
 
 app = group("Look at circuit breakers, and close them by hand.")
-_KINDS = ("host:", "task:", "queue:")
+_KINDS = ("host:", "endpoint:", "task:", "queue:")
+_BEGINNINGS = f"{', '.join(_KINDS[:-1])} or {_KINDS[-1]}"
 _WHERE = "`fetchbox breakers list` shows those that are not closed."
 
 
@@ -41,10 +42,12 @@ def reset(
     """Close breakers now, and forget what they have seen: the next failures count from zero.
 
     `fetchbox breakers reset host:example.org`
+
+    `fetchbox breakers reset endpoint:http%3A%2F%2F127.0.0.1%3A11434%2Fv1:llama3.2`
     """
     for name in names:
         if not name.startswith(_KINDS):
-            raise CommandError(f"{name!r} is no breaker: names begin with host:, task: or queue:", USAGE, hint=_WHERE)
+            raise CommandError(f"{name!r} is no breaker: names begin with {_BEGINNINGS}", USAGE, hint=_WHERE)
     with channels.operator(settings(context)) as stub:
         known = {breaker.name for breaker in stub.ListBreakers(ListBreakersRequest()).breakers}
         answers = [stub.ResetBreaker(ResetBreakerRequest(name=name)) for name in names]

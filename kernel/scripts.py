@@ -88,6 +88,7 @@ BYE = Script("bye", ("lane", "lease"), ("group", "worker"))
 REAP = Script("reap", _LANE, ("group", "worker", "max", "crash_limit", "unregistered_ms"), ("task", "to"))
 SUSPECT = Script("suspect", _LANE, ("group", "worker"))
 DUE = Script("due", ("lane", "lease", "redo", "delayed"), ("group", "worker", "max"))
+DEFER = Script("defer", ("job", "events"), ("step", "data", "every_ms"))
 PARK = Script("park", ("lane", "redo", "delayed"), ("group",), ("worker", "entry", "delay_ms", "attempts", "crashes"))
 ACKNOWLEDGE = Script("acknowledge", ("lane", "redo", "delayed"), ("group",), ("entry",))
 GIVE_BACK = Script("give_back", ("lane",), ("group", "worker"), ("entry",))
@@ -118,14 +119,18 @@ START = Script(
 SETTLE = Script(
     "settle",
     (*_JOB, "results", *_ENDS),
-    ("finalizes", "step"),
+    ("finalizes", "step", "deferred_every_ms"),
     ("index", "resource_id", "token", "outcome", "error", "detail"),
 )
 TASK_START = Script(
     "task_start", ("job", "events", *_BEGINS), ("worker", "step", "delivery", "token", "attempt", "again", "entry")
 )
 TASK_EVENTS = Script("task_events", ("job", "events"), ("token", "step", "first"), ("type", "data"))
-TASK_SETTLE = Script("task_settle", ("job", "events", *_ENDS), ("token", "step", "outcome", "value", "data", "ttl_s"))
+TASK_SETTLE = Script(
+    "task_settle",
+    ("job", "events", *_ENDS),
+    ("token", "step", "outcome", "value", "data", "ttl_s", "deferred_every_ms"),
+)
 TASK_REPLAY = Script(
     "task_replay",
     ("job", "events", "outbox", "noted", "states", "unpublished"),

@@ -4,14 +4,14 @@ from collections.abc import Sequence
 
 from fetchbox.operator.v1.files_pb2 import FileQueue, FileWorker
 from fetchbox.operator.v1.operator_service_pb2 import ListQueuesResponse
-from kernel.breakers import Breakers
+from kernel.breakers import Breakers, names
 from kernel.lists.views import ListViews
 
 
 async def queues(views: ListViews, breakers: Breakers) -> ListQueuesResponse:
     """The queues, the highest priority first, and the workers that hold file jobs or have a heartbeat."""
     view = await views.read()
-    states = await breakers.states([f"queue:{one.queue}" for one in view.queues])
+    states = await breakers.states([names.of_queue(one.queue) for one in view.queues])
     return ListQueuesResponse(
         queues=[
             FileQueue(

@@ -8,23 +8,38 @@ from fetchbox.config.v1.config_pb2 import Config
 from fetchbox.jobs.jobs_pb2 import LOG_LEVEL_INFO, DownloadTask, JobLog
 from kernel.clock import Clock
 from kernel.handlers import StoredObject
+from kernel.lanes.types import Claim
 from kernel.objects import ObjectStore, s3_uri
 from worker_svc.fetch import Fetcher, policy_of
+from worker_svc.fetch.circuit import Turn
 
 
 class Attempt:
     """One attempt: the `TaskContext` that `kernel.handlers` promises, and the log lines it collects."""
 
-    __slots__ = ("_began", "_clock", "_config", "_fetcher", "_objects", "_task", "attempt", "logs", "provenance")
+    __slots__ = (
+        "_began",
+        "_claim",
+        "_clock",
+        "_config",
+        "_fetcher",
+        "_objects",
+        "_task",
+        "attempt",
+        "logs",
+        "provenance",
+    )
 
     def __init__(
-        self, task: DownloadTask, attempt: int, config: Config, fetcher: Fetcher, objects: ObjectStore, clock: Clock
+        self, task: DownloadTask, claim: Claim, config: Config, fetcher: Fetcher, objects: ObjectStore, clock: Clock
     ) -> None:
-        """`attempt` counts the attempts before this one."""
-        self.attempt = attempt
+        """`task` is the work of `claim`, made complete."""
+        self.attempt = claim.attempt
+        """Counts the attempts before this one."""
         self.logs: list[JobLog] = []
         self.provenance: dict[str, str] = {}
         self._task = task
+        self._claim = claim
         self._config = config
         self._fetcher = fetcher
         self._objects = objects
@@ -38,7 +53,7 @@ class Attempt:
 
     async def fetch(self, task: DownloadTask) -> StoredObject:
         """Downloads the task's URL to where its object belongs; raises `FetchFailure`."""
-        fetched = await self._fetcher.fetch(task, policy_of(self._config, task))
+        fetched = await self._fetcher.fetch(task, policy_of(self._config, task), Turn(self._claim))
         self.provenance = fetched.provenance()
         return StoredObject(
             key=s3_uri(fetched.bucket, fetched.key),

@@ -17,7 +17,7 @@ from fetchbox.worker.v1 import worker_service_pb2 as pb
 from fetchbox.worker.v1 import worker_service_pb2_grpc as pb_grpc
 from kernel.announcements import Announcer
 from kernel.breakers import BreakerGauges, BreakerLines, Breakers
-from kernel.config import TASKS, seconds
+from kernel.config import seconds
 from kernel.flows.bus import internal_bus
 from kernel.flows.duties import flow_duties
 from kernel.flows.manager import EventManager
@@ -45,6 +45,7 @@ from kernel.service import Duty, Periodic, Service
 from kernel.telemetry import metrics
 from kernel.telemetry.context import about_worker
 from worker_svc.cancel import POLL_SECONDS, CancelWatch
+from worker_svc.circuits import StartGate
 from worker_svc.conclusion import Conclusion
 from worker_svc.connections import Connections
 from worker_svc.deadlines import Deadlines
@@ -64,7 +65,7 @@ from worker_svc.task_runner import QueuedRunner
 from worker_svc.tasks import TaskHandlers
 from worker_svc.waiting import Waiting
 from worker_svc.watchdog import Watchdog
-from worker_svc.ways import Ways
+from worker_svc.ways import Ways, circuit_of
 from worker_svc.work import Work
 
 
@@ -101,7 +102,8 @@ async def build(config: Config, resources: Resources) -> Service:
     configure_labels(config)
     clock, secrets = resources.clock, read_secrets(config, os.environ, (FETCH_HEADER, PROXY, TASK_ENDPOINT))
     base = _base(config, resources, secrets)
-    lane = _lane(WorkerLane, base, base.worker_id)
+    ways = Ways(base.tasks, base.steps, partial(task_refusal, SecretScopes(config), config))
+    lane = _lane(WorkerLane, base, base.worker_id, gate=StartGate(base.breakers, handlers, ways.circuit))
     lists = ListLane(resources.redis, config, base.worker_id, clock, base.breakers)
     lanes = Lanes(lane, lists, clock, seconds(config.worker.block))
     gates = RedisHostGates(resources.redis.commands, clock)
@@ -109,7 +111,6 @@ async def build(config: Config, resources: Resources) -> Service:
     files = FileRunner(config, resources.objects)
     fetches = TaskRunner(config, handlers, fetcher, resources.objects, clock, base.endings)
     logs = StepLogs(base.events)
-    ways = Ways(base.tasks, base.steps, partial(task_refusal, SecretScopes(config), config))
     queued = QueuedRunner(config, ways, lane, clock, base.breakers, logs)
     work = Work(fetches, queued, files)
     finalizer = _finalizer(base, lane, handlers)
@@ -161,7 +162,7 @@ def _breakers(config: Config, resources: Resources) -> Breakers:
 _L = TypeVar("_L", bound=WorkerLane)
 
 
-def _lane(kind: type[_L], base: _Base, worker_id: str) -> _L:
+def _lane(kind: type[_L], base: _Base, worker_id: str, gate: StartGate | None = None) -> _L:
     """Every fetch job is finalized: its results document is written then."""
     return kind(
         base.resources.redis,
@@ -172,6 +173,7 @@ def _lane(kind: type[_L], base: _Base, worker_id: str) -> _L:
         finalizes=lambda _: True,
         retry_rule=base.retries,
         remote=base.tasks.remote,
+        gate=gate,
     )
 
 
@@ -222,7 +224,8 @@ def _engine(base: _Base, journal: RedisJournal) -> list[Duty]:
 
 
 def _breaker_gauges(base: _Base) -> Periodic:
-    tasks = [*TASKS, *(step.circuit.removeprefix("task:") for step in base.steps)]
+    tasks = {name: circuit_of(handler)({}) for name, handler in base.tasks.items()}
+    tasks |= {step.circuit.removeprefix("task:"): step.circuit for step in base.steps}
     gauges = BreakerGauges(base.breakers, ListNames(base.config.worker).queues, tasks)
     pause = seconds(base.config.observability.queue_sample_interval)
     return Periodic("breakers.gauges", pause, gauges.run, base.resources.clock)

@@ -68,12 +68,13 @@ class TaskRunner:
         ) as span:
             outcome = await self._outcome(claim)
             span.outcome(outcome)
-        metrics.TASK_SECONDS.labels(metrics.job_type(task.job_type)).observe(self._clock.monotonic() - started)
+        if not (isinstance(outcome, Failure) and not outcome.counts):  # a deferral is no attempt
+            metrics.TASK_SECONDS.labels(metrics.job_type(task.job_type)).observe(self._clock.monotonic() - started)
         return outcome
 
     async def _outcome(self, claim: Claim) -> Outcome:
         task = self._with_defaults(claim.task)
-        attempt = Attempt(task, claim.attempt, self._config, self._fetcher, self._objects, self._clock)
+        attempt = Attempt(task, claim, self._config, self._fetcher, self._objects, self._clock)
         handler = self._handlers.get(task.job_type)
         if handler is None:
             message = f"the job type {task.job_type!r} is not configured here"

@@ -237,7 +237,8 @@ class Runner:
         slot.timer.cancel()
         try:
             if outcome is not None:
-                self._observe(slot)
+                if not (isinstance(outcome, Failure) and not outcome.counts):  # a deferral is no attempt
+                    self._observe(slot)
                 if slot.lines:
                     outcome.logs = (*outcome.logs, *slot.lines)
                 self._count(await self._lane.settle(slot.claim, outcome))

@@ -10,13 +10,14 @@ from fetchbox.config.v1.config_pb2 import Config
 from fetchbox.errors.v1 import errors_pb2
 from fetchbox.jobs.jobs_pb2 import QueuedTask
 from kernel import keys
-from kernel.breakers import Breakers, result_of
+from kernel.breakers import Breakers
 from kernel.clock import Clock
 from kernel.config import seconds
 from kernel.errors import failure_name
 from kernel.lanes.types import Claim, Failure, Outcome, Success
 from kernel.lanes.worker import WorkerLane
 from kernel.telemetry import tracing
+from worker_svc.circuits import tell
 from worker_svc.faults import failure_of
 from worker_svc.slot import Slot
 from worker_svc.steps import StepLogs
@@ -27,7 +28,6 @@ from worker_svc.ways import Given, Ways
 
 _CANCELED = failure_name(errors_pb2.FAILURE_CODE_SYSTEM_CANCELED)
 _DEADLINE = failure_name(errors_pb2.FAILURE_CODE_HANDLER_DEADLINE)
-_CIRCUIT_OPEN = failure_name(errors_pb2.FAILURE_CODE_HANDLER_CIRCUIT_OPEN)
 
 
 class QueuedRunner:
@@ -59,29 +59,19 @@ class QueuedRunner:
         given = self._ways.of(slot.claim, task)
         if isinstance(given, Failure):
             return given
+        of_step = given.payload
+        payload = payload_object(task.payload) if of_step is None else of_step.input
+        circuit = given.way.circuit(payload)
+        claim = slot.claim
+        if not claim.circuit:
+            claim.admission = self._breakers.standing(circuit)
         started = self._clock.monotonic()
+        outcome: Outcome | None = None
         try:
-            return await self._unless_open(slot, task, given)
+            outcome = await self._attempt(slot, task, given, payload)
         finally:
+            tell(self._breakers, circuit, claim, None if slot.interrupted else outcome)
             given.way.seconds.observe(self._clock.monotonic() - started)
-
-    async def _unless_open(self, slot: Slot, task: QueuedTask, given: Given) -> Outcome:
-        """An attempt, while the task's circuit lets it through; otherwise a deferral, which costs none."""
-        name = given.way.circuit
-        admission = await self._breakers.admit(name)
-        if not admission.allowed:
-            text = f"{name.partition(':')[2]} fails too often: its circuit is open"
-            return Failure(_CIRCUIT_OPEN, text, retry_after=self._breakers.deferral(name), counts=False)
-        result: bool | None = None
-        try:
-            outcome = await self._attempt(slot, task, given)
-            if not slot.interrupted:
-                result = result_of(outcome.code if isinstance(outcome, Failure) else "")
-        finally:
-            if result is None:
-                self._breakers.release(name, admission)
-            else:
-                self._breakers.record(name, result, admission)
         return outcome
 
     def late(self, claim: Claim, deadline: float) -> Failure:  # noqa: ARG002 - worded alike for every task
@@ -96,11 +86,10 @@ class QueuedRunner:
         """A report has told that the attempt is over: canceled, or somebody else's. The settlement tells which."""
         slot.interrupt(self.canceled(slot.claim))
 
-    async def _attempt(self, slot: Slot, task: QueuedTask, given: Given) -> Outcome:
+    async def _attempt(self, slot: Slot, task: QueuedTask, given: Given, payload: Any) -> Outcome:
         way, of_step = given.way, given.payload
         run = Run(slot, task, self._terms, task.payload if of_step is None else of_step.raw)
         try:
-            payload = payload_object(task.payload) if of_step is None else of_step.input
             if way.is_plain:
                 result = await in_thread(way.handler.run, payload, run)
             else:

@@ -5,18 +5,22 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from prometheus_client import Histogram
 
 from fetchbox.errors.v1 import errors_pb2
 from fetchbox.jobs.jobs_pb2 import QueuedTask
+from kernel.breakers import names
 from kernel.errors import failure_name
 from kernel.handlers import TaskHandler
 from kernel.lanes.types import Claim, Failure
 from kernel.ledger.record import STEP
 from kernel.telemetry import metrics
 from worker_svc.steps import StepHandlers, StepPayload
+from worker_svc.task_json import payload_object
 from worker_svc.tasks import TaskHandlers
+from worker_svc.tasks.endpoint import EndpointHandler
 
 _UNKNOWN = failure_name(errors_pb2.FAILURE_CODE_HANDLER_UNKNOWN)
 _PAYLOAD = failure_name(errors_pb2.FAILURE_CODE_VALIDATION_PAYLOAD)
@@ -33,8 +37,8 @@ class Way:
     """How a task is run."""
 
     handler: TaskHandler
-    circuit: str
-    """The name of its circuit breaker."""
+    circuit: Callable[[Any], str]
+    """The name of its circuit breaker, by what the handler is given."""
     seconds: Histogram
     is_plain: bool
     """Its `run` is a plain function, which gets a thread."""
@@ -55,9 +59,18 @@ class Ways:
     def __init__(self, tasks: TaskHandlers, steps: StepHandlers, refusal: Callable[[str, str], str]) -> None:
         """`refusal` says of a task and a tenant why that tenant may not have it; empty where it may."""
         self._refusal = refusal
-        self._tasks = {name: _way(name, handler, f"task:{name}") for name, handler in tasks.items()}
+        self._tasks = {name: _way(name, handler, circuit_of(handler)) for name, handler in tasks.items()}
         self._steps = steps
-        self._of_steps = {step.circuit: _way(STEP, step.handler, step.circuit) for step in steps}
+        self._of_steps = {step.circuit: _way(STEP, step.handler, _always(step.circuit)) for step in steps}
+
+    def circuit(self, task: QueuedTask) -> str:
+        """The name of the circuit breaker of a task that waits; empty where this worker would not run it."""
+        if task.task == STEP:
+            payload = StepPayload.read(task.payload)
+            step = self._steps.find(payload) if payload is not None else None
+            return step.circuit if step is not None else ""
+        way = self._tasks.get(task.task)
+        return way.circuit(payload_object(task.payload)) if way is not None else ""
 
     def of(self, claim: Claim, task: QueuedTask) -> Given | Failure:
         """The way of a task, or what its attempt comes to without one."""
@@ -93,5 +106,19 @@ def _elsewhere(claim: Claim, text: str) -> Failure:
     return Failure(_UNKNOWN, f"{text}, and no other worker has taken it")
 
 
-def _way(label: str, handler: TaskHandler, circuit: str) -> Way:
+def circuit_of(handler: TaskHandler) -> Callable[[Any], str]:
+    """How the circuit breaker of a task is named, by its payload."""
+    endpoint = handler.settings.endpoint
+    if not endpoint:
+        return _always(names.of_task(handler.settings.task))
+    if isinstance(handler, EndpointHandler):
+        return lambda payload: names.of_endpoint(endpoint, handler.model_of(payload))
+    return _always(names.of_endpoint(endpoint, handler.settings.model))
+
+
+def _always(circuit: str) -> Callable[[Any], str]:
+    return lambda _: circuit
+
+
+def _way(label: str, handler: TaskHandler, circuit: Callable[[Any], str]) -> Way:
     return Way(handler, circuit, metrics.TASK_SECONDS.labels(label), not inspect.iscoroutinefunction(handler.run))

@@ -6,7 +6,8 @@ The story of one breaker, for instance `host:example.org`:
 - It opens when there are enough results and too many of them are failures. Nobody is let through for the cooldown;
   what is turned away waits outside the slots and uses no attempt.
 - Half-open: one caller in the fleet is let through, the probe. Its success closes the breaker and forgets the window,
-  its failure opens it anew; where it ends without either, or its process dies, the place is free for another.
+  its failure opens it anew; where it ends without either, or its process dies, the place is free for another. For half
+  a cooldown the place is for fresh work alone: work that failed before may fail for a reason of its own.
 
 Asking is on the hot path of every fetch. So a process keeps the short list of breakers that are not closed, looks now
 and then whether it has changed, and asks Redis only where a cooldown is over. While Redis does not answer, nobody is
@@ -102,11 +103,35 @@ class Breakers:
                 return None
         return self._memory.known(name, now)
 
-    async def admit(self, name: str) -> Admission:
-        """Whether work may be done now. Whoever is let through calls `record` or `release` with the answer."""
+    async def all_closed(self) -> bool:
+        """Whether every breaker of the fleet is closed; asks Redis only where the list of the others is old."""
+        if self._clock.monotonic() >= self._again_at:
+            self._look_soon()
+        if self._clock.monotonic() >= self._stale_at:
+            await self._looked()
+        return self._memory.is_empty
+
+    def standing(self, name: str) -> Admission:
+        """What work gets that begins without asking, to be handed to `record`."""
+        return self._memory.admission(name)
+
+    async def admit(self, name: str, *, fresh: bool = True) -> Admission:
+        """Whether work may be done now. Whoever is let through calls `record` or `release` with the answer.
+
+        Work that is not `fresh` has failed before.
+        """
         admission = self.known(name)
         if admission is not None:
             return admission
+        now = await self._looked()
+        admission = self._memory.known(name, now)
+        if admission is not None:
+            return admission
+        precedence = 0.0 if fresh else self._memory.precedence(name, now)
+        return Admission(allowed=False, retry_after=precedence) if precedence else await self._ask(name)
+
+    async def _looked(self) -> float:
+        """Waits for the list of breakers that are not closed, but not for long; the time then."""
         now = self._clock.monotonic()
         patience = self._look_began + _PATIENCE_SECONDS - now
         if self._looking is not None and not self._looking.done() and patience > 0:
@@ -114,11 +139,11 @@ class Breakers:
             now = self._clock.monotonic()
         if now >= self._stale_at:  # no answer: the next ones do not wait for it
             self._stale_at = now + self._fresh
-        return self._memory.known(name, now) or await self._ask(name)
+        return now
 
-    def deferral(self, name: str) -> float:
+    def deferral(self, name: str, *, fresh: bool = True) -> float:
         """Seconds after which work that was turned away is to come back: one as the probe, the others spread out."""
-        return self._memory.deferral(name, self._clock.monotonic())
+        return self._memory.deferral(name, self._clock.monotonic(), fresh=fresh)
 
     def record(self, name: str, ok: bool, admission: Admission | None = None) -> None:
         """Takes a result; it is sent within 100 ms. That of a probe decides about the breaker."""

@@ -16,7 +16,7 @@ _MOST_REOPENED: Final = 10_000
 class _Shut:
     """A breaker that is not closed."""
 
-    __slots__ = ("ends", "is_first", "since", "until")
+    __slots__ = ("ends", "is_first", "is_first_tried", "since", "until")
 
     def __init__(self, since: float, until: float) -> None:
         self.since = since
@@ -24,8 +24,8 @@ class _Shut:
         """When its cooldown ends."""
         self.until = until
         """Until then nobody here asks for it."""
-        self.is_first = True
-        """Nobody has been turned away here since it opened."""
+        self.is_first = self.is_first_tried = True
+        """No fresh work, and no work that failed before, has been turned away here since it opened."""
 
 
 class Memory:
@@ -34,6 +34,8 @@ class Memory:
     def __init__(self, cooldown: float, rng: random.Random) -> None:
         """`cooldown` in seconds."""
         self._cooldown = cooldown
+        self._grace = cooldown / 2
+        """How long after a cooldown work that failed before leaves the place of the probe to fresh work."""
         self._rng = rng
         self._shut: dict[str, _Shut] = {}
         self._closed_again: OrderedDict[str, Admission] = OrderedDict()
@@ -41,6 +43,16 @@ class Memory:
     def admission(self, name: str) -> Admission:
         """What everybody gets who is let through a closed breaker; another one after each time that it has closed."""
         return self._closed_again.get(name, _ALLOWED)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether every breaker is closed, as far as is known."""
+        return not self._shut
+
+    def precedence(self, name: str, now: float) -> float:
+        """Seconds for which the place of the probe is still kept for fresh work, once the cooldown is over."""
+        shut = self._shut.get(name)
+        return 0.0 if shut is None else max(0.0, shut.ends + self._grace - now)
 
     def known(self, name: str, now: float) -> Admission | None:
         """The answer, if it is known here; None where Redis has to be asked: the cooldown is over."""
@@ -72,7 +84,8 @@ class Memory:
         shut.until = until
         if opened:
             # The same cooldown as told a little later, or the one that follows a probe's failure?
-            shut.is_first |= until > shut.ends + self._cooldown / 2
+            if until > shut.ends + self._cooldown / 2:
+                shut.is_first = shut.is_first_tried = True
             shut.ends = until
 
     def learn(self, waits: Mapping[str, float], now: float) -> None:
@@ -83,18 +96,24 @@ class Memory:
             if wait > 0 or name not in self._shut:
                 self.shut(name, now, wait, opened=wait > 0)
 
-    def deferral(self, name: str, now: float) -> float:
+    def deferral(self, name: str, now: float, *, fresh: bool = True) -> float:
         """Seconds after which work that was turned away comes back.
 
-        The first one comes when the cooldown is over, to be the probe. The others come later, each at a time of its
-        own, so that they are no herd: spread over as long as the breaker has been shut already.
+        The first one comes when the cooldown is over, to be the probe; work that failed before comes later, as it may
+        fail for a reason of its own. The others come each at a time of its own, so that they are no herd: spread over
+        as long as the breaker has been shut already.
         """
         shut = self._shut.get(name)
         if shut is None:
             return self._rng.uniform(0, self._cooldown / 2)
         wait = max(0.0, shut.until - now)
-        if shut.is_first:
-            shut.is_first = False
+        if not fresh:
+            wait = max(wait, shut.ends + self._grace - now)
+        if shut.is_first if fresh else shut.is_first_tried:
+            if fresh:
+                shut.is_first = False
+            else:
+                shut.is_first_tried = False
             return wait
         spread = min(max(self._cooldown / 2, now - shut.since), LONGEST_SPREAD * self._cooldown)
         return wait + self._rng.uniform(0, spread)

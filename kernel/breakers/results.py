@@ -20,6 +20,8 @@ _SAYS_NOTHING: Final = frozenset(
     }
 )
 """Whoever answers 429 works, but is not to be asked more; a deadline is ours, and the others have asked nobody."""
+_BUSY: Final = frozenset(failure_name(codes.FAILURE_CODE_DOWNLOAD_HTTP, status) for status in (408, 425))
+"""What a server answers that did not take its time for a request which was right."""
 
 
 def result_of(code: str) -> bool | None:
@@ -29,4 +31,4 @@ def result_of(code: str) -> bool | None:
     """
     if code in _SAYS_NOTHING:
         return None
-    return not (code and is_dependency_fault(code))
+    return not (code and (code in _BUSY or is_dependency_fault(code)))

@@ -38,7 +38,7 @@ class BreakerState:
     """How a breaker stands, fleet-wide."""
 
     name: str
-    """`host:example.org` (`host:example.org:8443`), `task:chat` or `queue:jobqueue:low_priority`."""
+    """As `kernel.breakers.names` makes it."""
     state: str
     """`closed`, `half_open` or `open`."""
     samples: int

@@ -11,6 +11,7 @@ from google.protobuf.message import DecodeError
 
 from fetchbox.jobs.jobs_pb2 import DownloadTask, QueuedTask
 from kernel import keys
+from kernel.breakers.types import Admission
 from kernel.ids import is_key_safe
 from kernel.lanes.types import Claim
 
@@ -43,6 +44,10 @@ class Entry:
     work: DownloadTask | QueuedTask | None = None
     tried: bool = False
     """Its start was sent before, and the reply may have been lost."""
+    circuit: str = ""
+    """The circuit of which it is the probe; empty where it is none."""
+    admission: Admission | None = None
+    """What that circuit breaker has answered."""
 
     @property
     def ms(self) -> int:
@@ -120,6 +125,8 @@ def claimed(entry: Entry, granted: int, epoch: int, began_ms: int = 0) -> Claim:
         epoch,
         entry.solo,
         entry.ledgered,
+        circuit=entry.circuit,
+        admission=entry.admission,
         began_ms=began_ms,
     )
 

@@ -17,6 +17,7 @@ from fetchbox.config.v1 import config_pb2
 from kernel import keys, scripts
 from kernel.clock import Clock
 from kernel.config import TASKS, seconds
+from kernel.lanes.deferring import Gate
 from kernel.lanes.entry import Entry
 from kernel.lanes.link import Link, is_error
 from kernel.lanes.reader import Reader
@@ -45,8 +46,9 @@ class LendingLane(WorkerLane):
         finalizes: Callable[[str], bool],
         retry_rule: Callable[[Claim], RetryRule],
         remote: Collection[str] = (),
+        gate: Gate | None = None,
     ) -> None:
-        super().__init__(clients, config, worker_id, clock, rng, finalizes, retry_rule, remote, slots=False)
+        super().__init__(clients, config, worker_id, clock, rng, finalizes, retry_rule, remote, slots=False, gate=gate)
         self._place = self._publisher.partition[keys.QUEUE]
         self._suspect = config.worker.crash_limit - 1
         queue = {keys.QUEUE: self._place}

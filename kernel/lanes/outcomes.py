@@ -35,7 +35,9 @@ from kernel.telemetry.logs import get_logger
 _log = get_logger(__name__)
 
 _FAILED = frozenset({"failed", "retrying"})
-_PRIVATE = frozenset({b"x", b"r"})
+_LATER = {b"r": "retrying", b"d": "deferred"}
+"""Verdicts after which the work is done again, and what the worker is told."""
+_PRIVATE = frozenset({b"x", *_LATER})
 """Verdicts that change nothing about a job that has a total."""
 
 
@@ -75,8 +77,7 @@ class Outcomes:
 
     def _count_failure(self, item: Item, outcome: str) -> None:
         tally = self._tallies[type(item.claim.work)]
-        if item.verdict.attempts > item.claim.attempt:  # a deferral is no failed attempt
-            tally.failed(item.code)
+        tally.failed(item.code)
         if outcome == "failed" and is_dead(item.claim.work, item.code):
             tally.ended(outcome)
 
@@ -101,7 +102,7 @@ class Outcomes:
         verdicts = reply[11:]
         for item, verdict in zip(items, verdicts, strict=True):
             self._one(flush, job, item, verdict)
-        if not _PRIVATE.issuperset(verdicts) or (job.total == 0 and b"r" in verdicts):
+        if not _PRIVATE.issuperset(verdicts) or (job.total == 0 and not _LATER.keys().isdisjoint(verdicts)):
             self._publisher.status(flush, job)
         if job.ended and b"n" in verdicts:
             flush.jobs_ended.append((job.job_type, job.status))
@@ -132,8 +133,8 @@ class Outcomes:
         if verdict == b"n":
             self._recorded(flush, job, item)
             return
-        if verdict == b"r":
-            self._parked(flush, job, item)
+        if verdict in _LATER:
+            self._parked(flush, job, item, _LATER[verdict])
             return
         if verdict == b"x":
             metrics.FENCED.inc()
@@ -166,14 +167,14 @@ class Outcomes:
         self._acknowledge(flush, item.claim)
         self._tell(flush, item, "completed" if completed else "failed", final_due=job.fin == "due")
 
-    def _parked(self, flush: Flush, job: Snapshot, item: Item) -> None:
+    def _parked(self, flush: Flush, job: Snapshot, item: Item, outcome: str) -> None:
         claim = item.claim
         if item.logs:
             self._own_logs(flush, job, item)
         else:
             self._publisher.log(flush, claim.task.job_id, put_off_line(item, job.updated_ms))
         park(flush, item, self._publisher.lanes[claim.partition], self._consumer)
-        self._tell(flush, item, "retrying")
+        self._tell(flush, item, outcome)
 
     def _failed_before(self, flush: Flush, job: Snapshot, task: Any, error: bytes) -> None:
         self._publisher.log(flush, task.job_id, failed_line(task, job.updated_ms, error))

@@ -120,10 +120,9 @@ def failed_line(task: DownloadTask | QueuedTask, at_ms: int, error: bytes, began
 def put_off_line(item: Item, at_ms: int) -> bytes:
     """The entry of `jobs.logs` for work that is done again later and has none of its own; a deferral is no attempt."""
     verdict, claim = item.verdict, item.claim
-    fields = {"attempt": str(verdict.attempts), "code": item.code, "delay_ms": str(verdict.delay_ms)}
-    if verdict.attempts > claim.attempt:
-        fields["outcome"] = "retry"
-        fields |= _lasted(claim.began_ms, at_ms)
+    fields = {"code": item.code, "delay_ms": str(verdict.delay_ms)}
+    if verdict.kind == "r":
+        fields |= {"attempt": str(verdict.attempts), "outcome": "retry", **_lasted(claim.began_ms, at_ms)}
     return log_line(claim.queued or claim.task, LogLevel.LOG_LEVEL_WARN, item.message, at_ms, fields)
 
 
@@ -255,13 +254,14 @@ class Flush:
 
 
 def park(flush: Flush, item: Item, lane: str, consumer: str) -> None:
-    """Puts the entry of an attempt that will be repeated aside until it is due, and counts the attempt."""
+    """Puts the entry of work that is done again aside until it is due, and counts an attempt that failed."""
     claim, verdict = item.claim, item.verdict
     holder = keys.solo(consumer) if claim.solo else consumer
     flush.parked[lane] += (holder, claim.entry, verdict.delay_ms, verdict.attempts, claim.crashes)
-    label = metrics.code(item.code)
-    metrics.TASK_FAILURES.labels(code=label).inc()
-    metrics.RETRIES.labels(code=label).inc()
+    if verdict.kind == "r":
+        label = metrics.code(item.code)
+        metrics.TASK_FAILURES.labels(code=label).inc()
+        metrics.RETRIES.labels(code=label).inc()
 
 
 class Publisher:

@@ -19,7 +19,7 @@ class Verdict:
     """What is to be recorded of an outcome."""
 
     kind: str
-    """`o` completed, `f` failed for good, `r` another attempt follows."""
+    """`o` completed, `f` failed for good, `r` another attempt follows, `d` put off without an attempt."""
     attempts: int = 0
     """Attempts made, this one included where it counts."""
     error: bytes = b""
@@ -62,10 +62,11 @@ class RetryPolicy:
                 error["retry_after_ms"] = int(failure.retry_after * 1000)
             return Verdict("f", attempts, orjson.dumps(error), failure.detail)
         delay_ms = int(self.delay(rule, attempts, failure.retry_after) * 1000)
-        told: dict[str, str | int] = {"attempt": attempts, "code": failure.code, "delay_ms": delay_ms}
+        told: dict[str, str | int] = {"attempt": attempts} if failure.counts else {}
+        told |= {"code": failure.code, "delay_ms": delay_ms}
         if claim.queued is None:
             told["resource_id"] = claim.resource_id
-        return Verdict("r", attempts, b"", orjson.dumps(told), delay_ms)
+        return Verdict("r" if failure.counts else "d", attempts, b"", orjson.dumps(told), delay_ms)
 
     def delay(self, rule: RetryRule, attempts: int, retry_after: float | None) -> float:
         """Seconds before the next attempt; never less than a server asked for."""

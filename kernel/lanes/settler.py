@@ -16,6 +16,7 @@ from typing import Any
 from kernel import scripts
 from kernel.clock import Clock
 from kernel.lanes.calls import JobCall
+from kernel.lanes.deferring import DEFERRED_EVERY_MS
 from kernel.lanes.item import Item, Report
 from kernel.lanes.link import Link, is_error, lacks_group
 from kernel.lanes.outcomes import Outcomes
@@ -55,7 +56,9 @@ class Settler:
         self._outcomes = outcomes
         self._clock = clock
         self._finalizes = finalizes
-        self._calls = [JobCall(scripts.SETTLE, settle_keys, (final, "worker.settle")) for final in ("0", "1")]
+        self._calls = [
+            JobCall(scripts.SETTLE, settle_keys, (final, "worker.settle", DEFERRED_EVERY_MS)) for final in ("0", "1")
+        ]
         self._task_call = JobCall(scripts.TASK_SETTLE, task_keys, ())
         self._event_call = JobCall(scripts.TASK_EVENTS, record_keys, ())
         self._ttl_s = ttl_s
@@ -206,8 +209,8 @@ class Settler:
             value, data = item.result or b"null", b'{"attempts":%d}' % verdict.attempts
         else:
             value = verdict.error
-            data = verdict.detail if verdict.kind == "r" else verdict.error
-        args = (claim.token, "worker.settle", verdict.kind, value, data, self._ttl_s)
+            data = verdict.error if verdict.kind == "f" else verdict.detail
+        args = (claim.token, "worker.settle", verdict.kind, value, data, self._ttl_s, DEFERRED_EVERY_MS)
         return self._task_call.pack(claim.job_id, args)
 
     def _check(self, replies: list[Any]) -> None:

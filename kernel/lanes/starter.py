@@ -17,6 +17,7 @@ from fetchbox.jobs.jobs_pb2 import DeadLetterTask, DownloadTask
 from kernel import keys, scripts
 from kernel.config import millis
 from kernel.lanes.calls import JobCall
+from kernel.lanes.deferring import Deferring
 from kernel.lanes.entry import Entry, claimed, download, queued_task, token
 from kernel.lanes.item import Item
 from kernel.lanes.link import Link, command, is_error
@@ -51,6 +52,7 @@ class Starter:
         settler: Settler,
         finalizes: Callable[[str], bool],
         remote: Collection[str],
+        deferring: Deferring,
         *,
         slots: bool = True,
     ) -> None:
@@ -59,6 +61,7 @@ class Starter:
         """Set when a task was put aside; whoever waits for it clears it."""
         self._slots = slots
         self._link = link
+        self._deferring = deferring
         self._worker = worker
         self._remote = remote
         self._task_outcomes = task_outcomes
@@ -77,8 +80,20 @@ class Starter:
 
         `routed`: they were put aside for a worker elsewhere, and it is here.
         """
-        flush, made = Flush(), Flush()
-        groups, tasks, away = self._sorted(flush, entries, routed=routed)
+        flush = Flush()
+        readable = [entry for entry in entries if self._is_readable(flush, entry)]
+        claims: list[Claim] = []
+        try:
+            admitted = await self._deferring.admitted(flush, readable)
+            claims = await self._begun(flush, admitted, epoch, routed=routed)
+        finally:
+            begun = {(claim.partition, claim.entry) for claim in claims}
+            self._deferring.release(entry for entry in readable if (entry.partition, entry.id) not in begun)
+        return claims
+
+    async def _begun(self, flush: Flush, entries: Sequence[Entry], epoch: int, *, routed: bool) -> list[Claim]:
+        made = Flush()
+        groups, tasks, away = self._sorted(entries, routed=routed)
         commands = [self._command(group) for group in groups]
         commands += [self._tasks.command(entry) for entry in tasks]
         commands += self._route(away)
@@ -97,24 +112,26 @@ class Starter:
                 self._bury(flush, entry, "SYSTEM_INTERNAL", "the job's record holds what cannot be")
         self._of_resources.consumed.inc(resources)
         self._of_tasks.consumed.inc(len(claims) - resources)
-        if flush.acknowledged or flush.removed or flush.streams:
+        if flush.acknowledged or flush.removed or flush.streams or flush.parked:
             self._settler.publish(flush)
         if made.indexed:  # before the work begins, so that a job whose first task takes hours can be seen
             await self._link.run(made.commands())
         return claims
 
-    def _sorted(
-        self, flush: Flush, entries: Sequence[Entry], *, routed: bool
-    ) -> tuple[list[list[Entry]], list[Entry], list[Entry]]:
-        """Resources by job, tasks of seed 004 to start, and those to put aside. What cannot be read is buried."""
+    def _is_readable(self, flush: Flush, entry: Entry) -> bool:
+        """Whether an entry can be run; one that cannot is buried."""
+        fault = entry.decode()
+        if fault:
+            self._bury(flush, entry, fault, "the entry is no task that can be run")
+        return not fault
+
+    def _sorted(self, entries: Sequence[Entry], *, routed: bool) -> tuple[list[list[Entry]], list[Entry], list[Entry]]:
+        """Resources by job, tasks of seed 004 to start, and those to put aside."""
         jobs: dict[str, list[Entry]] = {}
         tasks: list[Entry] = []
         away: list[Entry] = []
         for entry in entries:
-            fault = entry.decode()
-            if fault:
-                self._bury(flush, entry, fault, "the entry is no task that can be run")
-            elif isinstance(entry.work, DownloadTask):
+            if isinstance(entry.work, DownloadTask):
                 jobs.setdefault(entry.work.job_id, []).append(entry)
             else:
                 (tasks if routed or self._is_here(entry) else away).append(entry)

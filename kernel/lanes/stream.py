@@ -20,6 +20,7 @@ from kernel import keys, scripts
 from kernel.clock import Clock
 from kernel.config import TASKS, seconds
 from kernel.errors import unavailable
+from kernel.lanes.deferring import Deferring, Gate
 from kernel.lanes.entry import Entry
 from kernel.lanes.heartbeat import Heartbeat, stream_beat, tell
 from kernel.lanes.item import Item, Report
@@ -61,8 +62,11 @@ class StreamLane:
         remote: Collection[str] = (),
         *,
         slots: bool = True,
+        gate: Gate | None = None,
     ) -> None:
         """`finalizes` answers by job type; `remote` are the tasks of seed 004 that only workers elsewhere run.
+
+        `gate` are the circuits that are asked before work begins.
 
         A lane without `slots` runs nothing itself, and reads no tasks of seed 004.
         """
@@ -86,6 +90,11 @@ class StreamLane:
         self._reading = Link(clients, f"fetchbox-read-{worker_id}", (scripts.PROVISION,), patience)
         ttl_s = config.tasks.job_ttl_s
         self._settler = Settler(self._link, outcomes, publisher.partition, clock, finalizes, self._valid, ttl_s)
+        places = {lane: place for lane, place in publisher.partition.items() if slots or lane != keys.QUEUE}
+        aside = _aside_for_slots(remote) if slots else ()
+        self._reader = Reader(self._reading, clock, places, worker_id)
+        self._takeover = Takeover(self._link, clock, config, places, worker_id, remote, aside)
+        self._gate = gate
         self._starter = Starter(
             self._link,
             config,
@@ -96,12 +105,9 @@ class StreamLane:
             self._settler,
             finalizes,
             remote,
+            Deferring(self._link, gate, worker_id, config.worker.crash_limit, self._takeover.hint),
             slots=slots,
         )
-        places = {lane: place for lane, place in publisher.partition.items() if slots or lane != keys.QUEUE}
-        aside = _aside_for_slots(remote) if slots else ()
-        self._reader = Reader(self._reading, clock, places, worker_id)
-        self._takeover = Takeover(self._link, clock, config, places, worker_id, remote, aside)
         self.solo = Solo(clock, seconds(config.worker.reap_interval))
         self.neighbours: Callable[[], bool] = lambda: False
         """Whether anything else runs in this process."""
@@ -154,6 +160,7 @@ class StreamLane:
         """Gives back what is left and says goodbye; what remains after that the reaper takes."""
         await self._reader.drop()
         rest = [*((c.partition, c.entry) for c in self._held.values()), *((e.partition, e.id) for e in self._kept)]
+        self._let_go(self._held.values())
         self._held.clear()
         self._kept = []
         await self._return(rest)
@@ -250,6 +257,7 @@ class StreamLane:
         batch, epoch = self._kept[:limit], self.epoch
         claims = await self._starter.start(batch, epoch)
         if epoch != self.epoch:
+            self._let_go(claims)
             return []
         self._kept = self._kept[len(batch) :]
         for claim in claims:
@@ -262,6 +270,8 @@ class StreamLane:
         """Records the outcome of a claim, publishes what it changed and acknowledges it."""
         told: asyncio.Future[Settled] = self._loop.create_future()
         self._held.pop((claim.partition, claim.entry), None)
+        if claim.circuit:
+            self._let_go([claim])
         if not self.holds(claim):
             metrics.FENCED.inc()
             told.set_result(Settled("fenced"))
@@ -272,7 +282,7 @@ class StreamLane:
             outcome.message = writable(outcome.message)
             verdict = self._retry.judge(claim, outcome)
             item = Item(claim, verdict, outcome.code, outcome.message, outcome.logs)
-            if verdict.kind == "r":
+            if verdict.kind != "f":
                 self._takeover.hint(verdict.delay_ms / 1000)
         item.future = told
         self._settler.add(item)
@@ -291,9 +301,17 @@ class StreamLane:
     async def give_back(self, claims: Iterable[Claim]) -> None:
         """Returns claims unrun; that costs them neither an attempt nor a crash."""
         mine = [claim for claim in claims if self.holds(claim)]
+        self._let_go(mine)
         for claim in mine:
             self._held.pop((claim.partition, claim.entry), None)
         metrics.GIVEN_BACK.inc(await self._return([(claim.partition, claim.entry) for claim in mine]))
+
+    def _let_go(self, claims: Iterable[Claim]) -> None:
+        """Probes that have told nothing leave their places to others."""
+        for claim in claims:
+            if self._gate is not None and claim.circuit and claim.admission is not None:
+                self._gate.release(claim.circuit, claim.admission)
+                claim.circuit = ""
 
     async def _return(self, entries: Collection[tuple[int, str]]) -> int:
         by_lane: dict[str, list[str]] = {}
@@ -370,6 +388,7 @@ class StreamLane:
         metrics.LEASE_LOST.inc()
         _log.error("lane_lease_lost", worker_id=self.worker_id)
         self.epoch += 1
+        self._let_go(self._held.values())
         self._held.clear()
         self._kept = []
         self.lost.set()

@@ -19,6 +19,7 @@ class Tally:
             "completed": metrics.JOBS_COMPLETED.labels(label),
             "retrying": metrics.JOBS_RETRIED.labels(label),
             "failed": metrics.JOBS_DEAD.labels(label),
+            "deferred": metrics.JOBS_DEFERRED.labels(label),
         }
         self._label = label
 

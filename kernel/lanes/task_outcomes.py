@@ -46,8 +46,8 @@ class TaskOutcomes:
         verdict, status, updated, created, revision, error = reply
         if verdict == b"n":
             self._recorded(flush, item, status.decode(), updated, created, revision)
-        elif verdict == b"r":
-            self._parked(flush, item, updated)
+        elif verdict in {b"r", b"d"}:
+            self._parked(flush, item, updated, "retrying" if verdict == b"r" else "deferred")
         elif verdict == b"x":
             metrics.FENCED.inc()
             flush.told.append((item, "fenced", False))
@@ -93,11 +93,11 @@ class TaskOutcomes:
         flush.published.append(task.job_id)
         self._end(flush, item, "failed" if failed else "completed")
 
-    def _parked(self, flush: Flush, item: Item, updated: int) -> None:
+    def _parked(self, flush: Flush, item: Item, updated: int, outcome: str) -> None:
         self._own_logs(flush, item, updated)
         self._publisher.log(flush, item.claim.job_id, put_off_line(item, updated))
         park(flush, item, keys.QUEUE, self._consumer)
-        flush.told.append((item, "retrying", False))
+        flush.told.append((item, outcome, False))
 
     def _failed(self, flush: Flush, task: QueuedTask, error: bytes, updated: int, began: int = 0) -> None:
         self._publisher.log(flush, task.job_id, failed_line(task, updated, error, began))

@@ -30,8 +30,10 @@ class Claim:
     """Its creation has counted it as open (tasks of seed 004)."""
     queue: str = ""
     """The priority list of a file job."""
+    circuit: str = ""
+    """The circuit of which it is the probe; empty where it is none, or a file job."""
     admission: Admission | None = None
-    """What the circuit breaker of that list has answered."""
+    """What that circuit breaker has answered; of a file job that of its list."""
     began_ms: int = 0
     """When the attempt began, in ms of Redis time (tasks of seed 004); 0 where that is not known."""
 
@@ -113,7 +115,8 @@ class Settled:
     """What became of an outcome."""
 
     outcome: str
-    """`completed` and `failed` are final; `retrying` waits for its next attempt; `settled` had been settled before;
+    """`completed` and `failed` are final; `retrying` waits for its next attempt, `deferred` for its first or the same
+    one; `settled` had been settled before;
     `fenced` belongs to a later claim; `absorbed` came after the end of its job, or of its record."""
     final_due: bool = False
     """Every task of the job is settled and its finalization is due."""

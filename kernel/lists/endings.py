@@ -18,7 +18,7 @@ from kernel.telemetry import metrics
 from kernel.telemetry.logs import get_logger
 
 _UNDECODABLE = "VALIDATION_UNDECODABLE"
-_TOLD = {outcome: Settled(outcome) for outcome in ("completed", "failed", "retrying", "fenced")}
+_TOLD = {outcome: Settled(outcome) for outcome in ("completed", "failed", "retrying", "deferred", "fenced")}
 _log = get_logger(__name__)
 
 
@@ -65,13 +65,14 @@ class Endings:
         self._settling.add(one)
 
     def breaker(self, claim: Claim, outcome: Outcome) -> None:
-        """Tells the breaker of its queue how a job has ended."""
+        """Tells the breaker of its queue how an attempt has ended; a job counts once, or as the probe."""
         queue = self._queues.index(claim.queue)
         result = result_of(outcome.code if isinstance(outcome, Failure) else "")
-        if result is None:
-            self._taking.release(queue, claim.admission)
-        else:
+        probe = claim.admission is not None and claim.admission.probe
+        if result is not None and (probe or claim.attempt == 0):
             self._taking.record(queue, claim.admission, ok=result)
+        else:
+            self._taking.release(queue, claim.admission)
 
     def fenced(self, claim: Claim) -> Settled:
         """Another has the job by now, and decides about it."""
@@ -114,10 +115,12 @@ class Endings:
         if isinstance(outcome, Success):
             tally.ended("completed")
             return _TOLD["completed"]
+        if not outcome.counts:
+            tally.ended("deferred")
+            return _TOLD["deferred"]
         label = metrics.code(outcome.code)
-        if outcome.counts:
-            tally.failed(outcome.code)
-            metrics.TASK_FAILURES.labels(code=label).inc()
+        tally.failed(outcome.code)
+        metrics.TASK_FAILURES.labels(code=label).inc()
         if verdict.kind == "r":
             tally.ended("retrying")
             metrics.RETRIES.labels(code=label).inc()

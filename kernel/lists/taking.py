@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from kernel import keys, scripts
+from kernel.breakers import names as circuits
 from kernel.breakers.types import Admission
 from kernel.clock import Clock
 from kernel.lanes.link import Link, command, is_error
@@ -56,7 +57,7 @@ class Taken:
 
 def breaker_of(queue: str) -> str:
     """The name of a queue's circuit breaker."""
-    return f"queue:{queue}"
+    return circuits.of_queue(queue)
 
 
 class Taking:

@@ -1,16 +1,17 @@
 #!lua flags=allow-oom
 -- settle: records the outcomes of tasks of one job, ends the job with the last of them, and tells how things stand
 -- KEYS job, events, bits, resources, results, due, wake, states, unpublished
--- ARGV finalizes, step, each: index, resource_id, token, outcome, error, detail
+-- ARGV finalizes, step, deferred_every_ms, each: index, resource_id, token, outcome, error, detail
 -- returns {status, fin, completed, failed, total, revision, updated ms, created ms, log offset, error, direct,
 --   then one verdict a task}; {'gone'} where there is no record any more
--- An outcome is o (completed) | f (failed for good) | r (another attempt follows; detail is its event's data).
--- A verdict is n (recorded now) | r (told) | s (completed before) | the error JSON it failed with before | x (fenced:
+-- An outcome is o (completed) | f (failed for good) | r (another attempt follows; detail is its event's data) |
+-- d (put off without an attempt, likewise; one event in deferred_every_ms says so).
+-- A verdict is n (recorded now) | r, d (told) | s (completed before) | the error JSON it failed with before | x (fenced:
 -- a later claim owns it) | c (the job has ended without it).
 -- include listed
 local J, E, B, R, D = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local h = redis.call('HMGET', J, 'status', 'fin', 'resource_completed', 'resource_failed', 'resource_total', 'rev',
-  'updated_ts', 'created_ts', 'log_offset', 'error', 'direct', 'fence', 'flow', 'tenant')
+  'updated_ts', 'created_ts', 'log_offset', 'error', 'direct', 'fence', 'flow', 'tenant', 'deferred_ts')
 local status, fin = h[1], h[2] or ''
 if not status then return {'gone'} end
 local ok, bad, total = tonumber(h[3] or 0), tonumber(h[4] or 0), tonumber(h[5] or 0)
@@ -56,7 +57,7 @@ local function record(index, id, outcome, failure, detail)
   if ARGV[1] == '1' and detail ~= '' then redis.call('RPUSH', D, detail) end
 end
 
-for i = 3, #ARGV, 6 do
+for i = 4, #ARGV, 6 do
   local index, id, outcome = tonumber(ARGV[i]), ARGV[i + 1], ARGV[i + 3]
   local fence = tonumber(one and h[12] or known and redis.call('HGET', R, 'f:' .. id) or 0)
   local verdict
@@ -71,6 +72,15 @@ for i = 3, #ARGV, 6 do
         redis.call('XADD', E, '*', 'type', 'retry', 'ts', now, 'step', ARGV[2], 'data', ARGV[i + 5])
         retries = true
         verdict = 'r'
+      elseif outcome == 'd' then
+        local last = tonumber(h[15])
+        if not last or last > tonumber(now) or last + tonumber(ARGV[3]) <= tonumber(now) then
+          redis.call('HSET', J, 'deferred_ts', now)
+          redis.call('XADD', E, '*', 'type', 'deferred', 'ts', now, 'step', ARGV[2], 'data', ARGV[i + 5])
+          h[15] = now
+        end
+        retries = true
+        verdict = 'd'
       else
         record(index, id, outcome, ARGV[i + 4], ARGV[i + 5])
         verdict = 'n'

@@ -1,10 +1,11 @@
 #!lua flags=allow-oom
 -- task_settle: records the outcome of an attempt, and ends the job unless another attempt follows
 -- KEYS job, events, due, wake, states, unpublished
--- ARGV token, step, outcome, value, data, ttl_s
+-- ARGV token, step, outcome, value, data, ttl_s, deferred_every_ms
 -- returns {verdict, status, updated ms, created ms, revision, error}; {'gone'} where there is no record any more
--- An outcome is o (done; value is the result) | f (failed for good; value is the error) | r (another attempt follows).
--- Data is that of the event; ttl_s is for a record that names none. A verdict is n (recorded now) | r (told) |
+-- An outcome is o (done; value is the result) | f (failed for good; value is the error) | r (another attempt follows) |
+-- d (put off without an attempt; one event in deferred_every_ms says so).
+-- Data is that of the event; ttl_s is for a record that names none. A verdict is n (recorded now) | r, d (told) |
 -- s (this attempt was recorded before) | x (fenced: a later attempt owns the job) | c (the job has ended without it).
 -- include listed
 local J, E = KEYS[1], KEYS[2]
@@ -18,7 +19,8 @@ local function tell(...)
     redis.call('XADD', E, '*', ...)
   end
 end
-local h = redis.call('HMGET', J, 'status', 'fence', 'ttl_s', 'created_ts', 'updated_ts', 'rev', 'error', 'retried', 'flow', 'tenant')
+local h = redis.call('HMGET', J, 'status', 'fence', 'ttl_s', 'created_ts', 'updated_ts', 'rev', 'error', 'retried', 'flow',
+  'tenant', 'deferred_ts')
 local status = h[1]
 if not status then return {'gone'} end
 local updated, created, rev = whole(h[5]) or 0, whole(h[4]) or 0, whole(h[6]) or 1
@@ -35,6 +37,14 @@ if ARGV[3] == 'r' then
     tell('type', 'retry', 'ts', now, 'step', ARGV[2], 'data', ARGV[5])
   end
   return {'r', status, tonumber(now), created, rev, ''}
+end
+if ARGV[3] == 'd' then
+  local last = whole(h[11])
+  if not last or last > tonumber(now) or last + tonumber(ARGV[7]) <= tonumber(now) then
+    redis.call('HSET', J, 'updated_ts', now, 'deferred_ts', now)
+    tell('type', 'deferred', 'ts', now, 'step', ARGV[2], 'data', ARGV[5])
+  end
+  return {'d', status, tonumber(now), created, rev, ''}
 end
 local done = ARGV[3] == 'o'
 status, rev = done and 'done' or 'error', rev + 1

@@ -48,6 +48,9 @@ JOBS_CONSUMED = Counter("jobs_consumed", "Jobs taken from a queue.", ["queue"], 
 JOBS_COMPLETED = Counter("jobs_completed", "Jobs that were done.", ["queue"], registry=REGISTRY)
 JOBS_FAILED = Counter("jobs_failed", "Failed attempts, by kind of failure.", ["queue", "reason"], registry=REGISTRY)
 JOBS_RETRIED = Counter("jobs_retried", "Attempts that were put off for another.", ["queue"], registry=REGISTRY)
+JOBS_DEFERRED = _counter(
+    "jobs_deferred", "Times that a job was put off without an attempt: its circuit is open, say.", "queue"
+)
 JOBS_DEAD = Counter("jobs_dead_letter", "Jobs that failed for good.", ["queue"], registry=REGISTRY)
 REAPED = Counter("reaper_jobs_moved", "Jobs taken from workers that died.", ["queue"], registry=REGISTRY)
 JOB_SECONDS = Histogram(
@@ -57,7 +60,12 @@ QUEUE_LENGTH = Gauge("queue_length", "Jobs that wait in a queue.", ["queue"], re
 BREAKER_STATE = Gauge(
     "circuit_breaker_state", "Circuit breakers: 0 closed, 1 half-open, 2 open.", ["queue"], registry=REGISTRY
 )
-HOST_BREAKERS = _gauge("host_breakers", "Circuit breakers of target hosts that are not closed, by state.", "state")
+HOST_BREAKERS = _gauge(
+    "host_breakers",
+    "Circuit breakers that are not closed and have no gauge of their own, by state: of hosts, and of models that only"
+    " payloads name.",
+    "state",
+)
 BREAKERS_OPENED = _counter("breakers_opened", "Times that results here have opened a circuit breaker.", "kind")
 BREAKER_OPEN_SECONDS = _counter(
     "breaker_open_seconds", "How long the circuit breakers had not been closed that were closed from here.", "kind"

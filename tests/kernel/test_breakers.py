@@ -307,7 +307,7 @@ async def test_gauges_show_queues_and_tasks_by_name_and_hosts_by_number(redis_se
         breakers_on(redis_server, cooldown=0.05) as quick,
         breakers_on(redis_server, **LONG) as slow,
     ):
-        gauges = BreakerGauges(slow, ["jobqueue:low", "jobqueue:high"], ["chat"])
+        gauges = BreakerGauges(slow, ["jobqueue:low", "jobqueue:high"], {"chat": "task:chat"})
         await open_up(quick, "queue:jobqueue:low")
         await open_up(quick, "host:one")
         await open_up(slow, "task:chat")
@@ -360,7 +360,7 @@ def test_those_turned_away_come_back_spread_out_and_one_of_them_as_the_probe() -
     [
         ("", True),
         ("DOWNLOAD_HTTP_404", True),
-        ("DOWNLOAD_HTTP_408", True),
+        ("DOWNLOAD_HTTP_408", False),
         ("DOWNLOAD_HTTP_429", None),
         ("DOWNLOAD_HTTP_500", False),
         ("DOWNLOAD_HTTP_501", False),

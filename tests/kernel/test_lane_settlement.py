@@ -158,7 +158,7 @@ async def test_a_deferral_costs_no_attempt(box: Rig) -> None:
         (claim,) = await box.claim(lane, 1)
         assert claim.attempt == 0
         deferred = await lane.settle(claim, Failure("DOWNLOAD_CIRCUIT_OPEN", "open", counts=False))
-        assert deferred.outcome == "retrying"
+        assert deferred.outcome == "deferred"
     (claim,) = await box.claim(lane, 1)
     assert (await lane.settle(claim, Success())).outcome == "completed"
     assert [line.fields.get("outcome") for line in await box.logs()] == [None] * 5 + ["done"]

@@ -94,7 +94,7 @@ async def test_an_outage_of_the_object_store_costs_no_attempt(
         await service.start()
 
         async def waits() -> bool:
-            return "retry" in {event.type for event in await jobs.ledger.events(job_id, "0-0", 100)}
+            return "deferred" in {event.type for event in await jobs.ledger.events(job_id, "0-0", 100)}
 
         await eventually(waits, 60)
         await asyncio.to_thread(own.restart)

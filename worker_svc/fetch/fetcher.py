@@ -29,7 +29,7 @@ from kernel.hostname import UrlError
 from kernel.secret_values import with_proxy_secrets
 from kernel.telemetry import metrics
 from worker_svc.fetch.answer import REDIRECTS, check_success, field, fields, opts_out
-from worker_svc.fetch.circuit import HostCircuits
+from worker_svc.fetch.circuit import ANY_TURN, HostCircuits, Turn
 from worker_svc.fetch.client import Client
 from worker_svc.fetch.doubt import DOUBTED, Tries, doubt
 from worker_svc.fetch.download import Download, Hop, Workshop
@@ -101,9 +101,9 @@ class Fetcher:
         """Closes every connection; safe twice."""
         await self._client.close()
 
-    async def fetch(self, task: DownloadTask, policy: FetchPolicy) -> Fetched:
+    async def fetch(self, task: DownloadTask, policy: FetchPolicy, turn: Turn = ANY_TURN) -> Fetched:
         """Makes one attempt. FetchFailure when it fails, or (`counts` False) when the host is not to be asked now."""
-        order = order_of(task, policy, self._secrets, self._settings.user_agent)
+        order = order_of(task, policy, self._secrets, self._settings.user_agent, turn)
         try:
             async with asyncio.timeout(policy.timeout) as deadline:
                 return await self._by_any_way(order)
@@ -146,16 +146,16 @@ class Fetcher:
         self, order: Order, url: Url, headers: RequestHeaders, proxy: Proxy | None, passed: tuple[str, ...]
     ) -> Fetched | Url:
         """Asks for one URL when its host may be asked, and tells the host's breaker how that went."""
-        admission = await self._take_turn(url)
+        admission = await self._take_turn(url, order.turn)
         try:
             found = await self._hop(order, url, headers, proxy, passed)
         except BaseException as error:
             if proxy is not None:
                 doubt(error, tunnel=url.scheme == "https")
-            self._circuits.leave(url.site, admission, error)
+            self._circuits.leave(url.site, order.turn, admission, error)
             raise
         else:
-            self._circuits.leave(url.site, admission, None)
+            self._circuits.leave(url.site, order.turn, admission, None)
             return found
         finally:
             self._slots.free(url.site)
@@ -218,10 +218,10 @@ class Fetcher:
         if answer.status in _GATED and error.facts.get("fault") != DOUBTED:
             await self._gates.close(url.site, error.retry_after)
 
-    async def _take_turn(self, url: Url) -> Admission:
+    async def _take_turn(self, url: Url, turn: Turn) -> Admission:
         """Takes a place at the host while it may be asked; otherwise a deferral, and the slot is somebody else's."""
         site = url.site
-        self._circuits.check(site)
+        self._circuits.check(site, turn)
         await self._check_gate(site)
         try:
             waited = await self._slots.take(site, HOST_PATIENCE)
@@ -231,7 +231,7 @@ class Fetcher:
         try:
             if waited:
                 await self._check_gate(site)
-            return await self._circuits.enter(site)
+            return await self._circuits.enter(site, turn)
         except BaseException:
             self._slots.free(site)
             raise

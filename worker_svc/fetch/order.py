@@ -11,6 +11,7 @@ from kernel.errors import FetchboxError
 from kernel.hostname import HostAddressError, UrlError
 from kernel.objects import object_key
 from worker_svc.fetch.checksum import Hint, parse_hint
+from worker_svc.fetch.circuit import ANY_TURN, Turn
 from worker_svc.fetch.failure import FetchFailure, failure
 from worker_svc.fetch.header_secrets import HeaderSecrets
 from worker_svc.fetch.headers import RequestHeaders, request_headers
@@ -33,9 +34,13 @@ class Order:
     """The object's key as the store will spell it."""
     hint: Hint | None
     flags: tuple[str, ...]
+    turn: Turn = ANY_TURN
+    """What the circuits of hosts are to know of the attempt."""
 
 
-def order_of(task: DownloadTask, policy: FetchPolicy, secrets: HeaderSecrets, user_agent: str) -> Order:
+def order_of(
+    task: DownloadTask, policy: FetchPolicy, secrets: HeaderSecrets, user_agent: str, turn: Turn = ANY_TURN
+) -> Order:
     """The order of a task. FetchFailure `VALIDATION_…` or `AUTH_…` for one that can never succeed as it is."""
     try:
         url = parse(task.url)
@@ -52,7 +57,7 @@ def order_of(task: DownloadTask, policy: FetchPolicy, secrets: HeaderSecrets, us
         if not policy.lenient_checksum:
             raise
         hint, flags = None, (*flags, "checksum_hint_ignored")
-    return Order(task, policy, url, headers, _key(policy.key), hint, flags)
+    return Order(task, policy, url, headers, _key(policy.key), hint, flags, turn)
 
 
 def _key(key: str) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fetchbox.config.v1.config_pb2 import Config, FlowStep
+from kernel.breakers import names
 from kernel.config import ConfigError, seconds
 from kernel.handlers import TaskHandler, TaskSettings, describe, find_class, json_object, where_to_look
 from kernel.lanes.types import Claim
@@ -65,7 +66,7 @@ def _made(config: Config, flow: str, key: str, step: FlowStep) -> OwnStep:
         rule = f"{step.handler!r} cannot be used: {describe(error)}{where_to_look(error)}"
         raise ConfigError(f"{place}.handler", rule) from error
     deadline = seconds(step.deadline) if step.HasField("deadline") else None
-    return OwnStep(handler, step.handler, f"task:{STEP}.{flow}.{key}", deadline)
+    return OwnStep(handler, step.handler, names.of_task(f"{STEP}.{flow}.{key}"), deadline)
 
 
 def _settings(config: Config, place: str, step: FlowStep) -> TaskSettings:

@@ -43,6 +43,14 @@ def laid_over(payload: Mapping[str, Any], settings: TaskSettings) -> dict[str, A
     return body
 
 
+def model_asked(payload: Mapping[str, Any], settings: TaskSettings) -> str:
+    """The model that the body of a payload names, as text; empty for none."""
+    model = payload["model"] if "model" in payload else settings.options.get("model")
+    if model and not isinstance(model, str):
+        model = repr(model)
+    return model or settings.model
+
+
 def _from_text(payload: Mapping[str, Any], options: Mapping[str, Any]) -> list[Any]:
     before = options.get("messages") or []
     found = [place[name] for place in (payload, options) for name in _TEXTS if place.get(name) is not None]

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import io
 from collections.abc import AsyncIterator, Mapping
-from typing import Final, cast
+from typing import Any, Final, cast
 
 import aiohttp
 from yarl import URL
@@ -144,6 +144,10 @@ class EndpointHandler(TaskHandler):
         super().__init__(settings)
         self._endpoint = Endpoint(settings, path)
         self._wire_limit = wire_limit(settings.max_result_bytes)
+
+    def model_of(self, payload: Mapping[str, Any]) -> str:  # noqa: ARG002 - for handlers whose payload names it
+        """The model that a payload asks for; empty for none."""
+        return self.settings.model
 
     async def start(self) -> None:
         """Makes the pool of connections."""

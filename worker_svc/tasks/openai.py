@@ -7,10 +7,11 @@ A stream counts as whole once it has told a finish reason or `[DONE]`; without e
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from kernel.handlers import TaskError, TaskRun, TaskSettings
-from worker_svc.tasks.chat_request import chat_body
+from worker_svc.tasks.chat_request import chat_body, model_asked
 from worker_svc.tasks.completion import Completion
 from worker_svc.tasks.documents import encoded, parsed
 from worker_svc.tasks.embeddings import embeddings_body, embeddings_result
@@ -34,6 +35,10 @@ class OpenAiHandler(EndpointHandler):
     def __init__(self, settings: TaskSettings) -> None:
         self._embeds = settings.task == "embed"
         super().__init__(settings, "/embeddings" if self._embeds else "/chat/completions")
+
+    def model_of(self, payload: Mapping[str, Any]) -> str:
+        """The model that a payload asks for; empty for none."""
+        return model_asked(payload, self.settings)
 
     async def run(self, payload: dict[str, Any], run: TaskRun) -> Any:
         """One request. TaskError `HANDLER_…` by what the endpoint did, `VALIDATION_PAYLOAD` for a bad payload."""

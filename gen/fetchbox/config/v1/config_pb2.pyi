@@ -791,8 +791,9 @@ Global___Producer: _TypeAlias = Producer  # noqa: Y015
 
 @_typing.final
 class CircuitBreaker(_message.Message):
-    """When work on something that keeps failing is put off (seed 002 `circuit_breaker`): per target host, per task of
-    seed 004 and per priority list.
+    """When work on something that keeps failing is put off (seed 002 `circuit_breaker`): per target host, per endpoint and
+    model of tasks (per task or step where a handler has no endpoint), and per priority list. A job counts once. What a
+    caller did wrong and limits of rate (429) count for nothing.
     """
 
     DESCRIPTOR: _descriptor.Descriptor

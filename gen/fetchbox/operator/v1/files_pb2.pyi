@@ -156,7 +156,9 @@ class Breaker(_message.Message):
     FAILURES_FIELD_NUMBER: _builtins.int
     RETRY_AFTER_SECONDS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """`host:example.org`, `task:chat` or `queue:jobqueue:low_priority`."""
+    """`host:example.org`, `endpoint:http%3A%2F%2F127.0.0.1%3A11434%2Fv1:llama3.2` (the URL of the endpoint and the model,
+    both percent-encoded), `task:chat` where its handler has no endpoint, or `queue:jobqueue:low_priority`.
+    """
     state: _builtins.str
     """`closed`, `half_open` or `open`."""
     samples: _builtins.int
