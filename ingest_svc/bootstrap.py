@@ -10,6 +10,7 @@ from fetchbox.ingest.v1.ingest_service_pb2_grpc import add_IngestServiceServicer
 from fetchbox.task.v1.task_service_pb2 import DESCRIPTOR as TASK_DESCRIPTOR
 from fetchbox.task.v1.task_service_pb2_grpc import add_TaskServiceServicer_to_server
 from ingest_svc import flow_bootstrap, task_views
+from ingest_svc.lost import LostWork
 from ingest_svc.offload import Offload
 from ingest_svc.once import Once
 from ingest_svc.publication import Publication, Reached
@@ -79,6 +80,7 @@ async def build(config: Config, resources: Resources, reached: Reached = _nothin
     flows = flow_bootstrap.build(config, resources, rate=rate, offload=offload, running=running, reached=reached)
     interval = seconds(config.ingest.sweep_interval)
     sweep = Sweep(config, ledger, objects, publication, clock)
+    lost = LostWork(redis, config, objects, interval)
     task_sweep = TaskSweep(queue, millis(config.ingest.submit_lease))
 
     def add(server: grpc.aio.Server) -> None:
@@ -96,6 +98,7 @@ async def build(config: Config, resources: Resources, reached: Reached = _nothin
             running,
             Periodic("sweep", interval, sweep.run, clock),
             Periodic("task-sweep", interval, task_sweep.run, clock),
+            Periodic("lost-work", interval, lost.run, clock),
             Periodic("backlog", interval, room.measure, clock),
             GrpcServer(
                 "ingest-grpc",

@@ -182,6 +182,13 @@ def noted_tasks() -> str:
     return f"{{{QUEUE}}}:noted"
 
 
+JOBS_AUDIT = "fetchbox:jobs:audit"
+"""String with an expiry: somebody has looked for jobs that are on no stream so lately that nobody else need."""
+
+JOBS_AUDITED = "fetchbox:jobs:audited"
+"""String: how far the search for jobs that are on no stream has come, a cursor of ZSCAN; none when it begins anew."""
+
+
 def expiring_index() -> str:
     """Sorted set: jobs whose record expires by itself -> when to look whether it has, in ms."""
     return "fetchbox:jobs:expiring"

@@ -52,8 +52,9 @@ SUBMIT_BEGIN = Script("submit_begin", ("submit",), ("digest", "job_id", "lease_m
 SUBMIT_FINISH = Script("submit_finish", ("submit",), ("job_id", "answer"))
 SUBMIT_FORGET = Script("submit_forget", ("submit",), ("job_id", "by"))
 OUTBOX = Script("outbox", ("outbox",), ("job_id",))
-ACCEPT = Script("accept", ("job", "events", "states"), ("step", "tenant"), ("field", "value"))
-PUBLISH = Script("publish", ("lane", "outbox"), ("job_id", "last", "traceparent"), ("payload",))
+ACCEPT = Script("accept", ("job", "events", "states", "outbox"), ("step", "tenant"), ("field", "value"))
+PUBLISH = Script("publish", ("lane", "outbox", "job"), ("job_id", "last", "traceparent"), ("payload",))
+REPUBLISH = Script("republish", ("job", "lane"), ("published", "updated_ms"), ("payload", "lost"))
 PUBLISH_ONCE = Script("publish_once", ("lane", "replays"), ("once", "keep_ms", "recorded", "traceparent", "payload"))
 
 # The creation of a task job.
@@ -80,6 +81,8 @@ TASK_TIDY = Script("task_tidy", ("lane",), ("group", "after", "max"), ("name",))
 TASK_RETURN = Script("task_return", ("lane",), ("group",), ("entry",))
 
 # The lane.
+GONE = Script("gone", ("stream",), (), ("entry",))
+LANE_AUDIT = Script("lane_audit", (*_LANE, "delayed"), ("group", "after", "to", "max", "longest_ms", "drops"))
 PROVISION = Script("provision", ("lane",), ("group",))
 INDEX = Script("index", ("index",), ("mode",), ("score", "member"))
 UNINDEX = Script("unindex", ("index",), (), ("score", "member"))

@@ -59,6 +59,11 @@ class Entry:
         """Whether it is a task of seed 004."""
         return self.lane == keys.QUEUE
 
+    @property
+    def lost(self) -> bool:
+        """Whether it stands for a resource whose bytes nobody has any more."""
+        return b"lost" in self.named
+
     def decode(self) -> str:
         """Reads the work; the failure code where that is not possible, else empty."""
         return self._decode_queued() if self.queued else self._decode_download()

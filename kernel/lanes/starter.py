@@ -205,6 +205,8 @@ class Starter:
         """Settles what must not run (again) as failed. The queue has no retention that a task could outlive."""
         if entry.crashes >= self._crash_limit:
             code, message = "SYSTEM_CRASH_LOOP", f"the task has lost its process {entry.crashes} times"
+        elif entry.lost and entry.ledgered and not entry.queued:
+            code, message = "SYSTEM_ENTRY_LOST", "the entry of the resource was deleted, and its task is not stored"
         elif now_ms - entry.ms > self._keep_ms and not entry.queued:
             code, message = "SYSTEM_EXPIRED", "the task outlived the retention of its stream"
         else:

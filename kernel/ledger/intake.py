@@ -19,10 +19,13 @@ class Intake(Base):
         await self._clients.call(scripts.OUTBOX, [keys.outbox(self._lane_of(job_id))], [job_id])
 
     async def accept(self, record: JobRecord) -> bool:
-        """Writes the record as `queued` and its first event, once; False where it existed."""
+        """Writes the record as `queued` and its first event, and notes the job in the outbox, once.
+
+        False where it existed.
+        """
         made, created_ms, _ = await self._clients.call(
             scripts.ACCEPT,
-            accept_keys(record.job_id),
+            [*accept_keys(record.job_id), keys.outbox(self._lane_of(record.job_id))],
             ["ingest.accept", record.tenant, *to_fields(record, self._config.object_store.bucket)],
         )
         await self._clients.commands.execute_command("ZADD", keys.job_index(), created_ms, record.job_id)
@@ -41,7 +44,7 @@ class Intake(Base):
             following = list(islice(rest, _CHUNK))
             added = await self._clients.call(
                 scripts.PUBLISH,
-                [lane, keys.outbox(lane)],
+                [lane, keys.outbox(lane), keys.job(job_id)],
                 [job_id, 0 if following else 1, traceparent, *chunk],
             )
             if added < 0:

@@ -28,9 +28,15 @@ class Recalls:
         self._longest_ms = _longest_ms(config)
         self._default_ms = max(self._longest_ms.values())
 
+    async def lost(self, task_name: str, job_id: str) -> str:
+        """What became of a job whose entry is gone. One that has a note is left to whoever made that."""
+        return str(
+            (await self._clients.call(scripts.TASK_RECALL, *self._call(task_name, job_id, swept=False))).decode()
+        )
+
     async def swept(self, task_name: str, job_id: str) -> str:
         """What became of a job whose note in the outbox is old."""
-        word = (await self._clients.call(scripts.TASK_RECALL, *self.call(task_name, job_id, swept=True))).decode()
+        word = (await self._clients.call(scripts.TASK_RECALL, *self._call(task_name, job_id, swept=True))).decode()
         if word == "queued":
             await self._list(job_id)
         return str(word)
@@ -43,8 +49,8 @@ class Recalls:
             until = int(created) + int(ttl_s) * 1000
             await self._clients.call(scripts.INDEX, [keys.expiring_index()], ["NX", until, job_id])
 
-    def call(self, task_name: str, job_id: str, *, swept: bool = False) -> tuple[list[str], list[Arg]]:
-        """The keys and arguments of the script. Without `swept` a job that has a note is left to its creator."""
+    def _call(self, task_name: str, job_id: str, *, swept: bool) -> tuple[list[str], list[Arg]]:
+        """The keys and arguments of the script."""
         longest = self._longest_ms.get(task_name, self._default_ms)
         return [keys.job(job_id), *_KEYS], [task_name, job_id, keys.GROUP_WORKERS, longest, int(swept)]
 

@@ -92,6 +92,10 @@ JOBS_REFUSED = _counter("jobs_refused", "Submits that were refused, by reason.",
 JOBS_REPEATED = _counter("jobs_repeated", "Submits that found their job by its idempotency key.")
 RESOURCES_ACCEPTED = _counter("resources_accepted", "Resources of accepted jobs.", "job_type")
 OUTBOX_FINISHED = _counter("outbox_finished", "Interrupted submits that the sweep finished.")
+ENTRIES_LOST = _counter(
+    "lost_entries", "Entries of open jobs that somebody has deleted, by what became of each.", "topic", "outcome"
+)
+DELAYS_LOST = _counter("lost_delays", "Tasks that had lost the time of their next attempt, and are due again.", "topic")
 OUTBOX_LENGTH = _gauge("outbox_length", "Accepted jobs whose work is not yet published.")
 OUTBOX_OVERDUE = _gauge("outbox_overdue", "Jobs among them whose submit is older than its lease.")
 SUBMIT_SECONDS = _histogram("submit_seconds", "A submit from its first byte to the answer.")

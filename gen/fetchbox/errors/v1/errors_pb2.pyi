@@ -240,6 +240,8 @@ class _FailureCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FailureCo
     """The gate was cancelled."""
     FAILURE_CODE_SYSTEM_JOB_LOST: _FailureCode.ValueType  # 98
     """The record of the job that was an attempt is gone, and with it how that went."""
+    FAILURE_CODE_SYSTEM_ENTRY_LOST: _FailureCode.ValueType  # 99
+    """Somebody has deleted the entry of the resource before it was done, and nobody has its bytes any more."""
     FAILURE_CODE_VALIDATION_TEMPLATE: _FailureCode.ValueType  # 85
     """A template of a flow cannot be filled in, or what it gives does not fit its place."""
     FAILURE_CODE_DOWNLOAD_PARTIAL: _FailureCode.ValueType  # 27
@@ -386,6 +388,8 @@ FAILURE_CODE_SYSTEM_GATE_CANCELED: FailureCode.ValueType  # 97
 """The gate was cancelled."""
 FAILURE_CODE_SYSTEM_JOB_LOST: FailureCode.ValueType  # 98
 """The record of the job that was an attempt is gone, and with it how that went."""
+FAILURE_CODE_SYSTEM_ENTRY_LOST: FailureCode.ValueType  # 99
+"""Somebody has deleted the entry of the resource before it was done, and nobody has its bytes any more."""
 FAILURE_CODE_VALIDATION_TEMPLATE: FailureCode.ValueType  # 85
 """A template of a flow cannot be filled in, or what it gives does not fit its place."""
 FAILURE_CODE_DOWNLOAD_PARTIAL: FailureCode.ValueType  # 27
