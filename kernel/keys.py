@@ -186,7 +186,7 @@ JOBS_AUDIT = "fetchbox:jobs:audit"
 """String with an expiry: somebody has looked for jobs that are on no stream so lately that nobody else need."""
 
 JOBS_AUDITED = "fetchbox:jobs:audited"
-"""String: how far the search for jobs that are on no stream has come, a cursor of ZSCAN; none when it begins anew."""
+"""Hash: state -> how far the search for its jobs that are on no stream has come, a cursor of ZSCAN."""
 
 
 def expiring_index() -> str:

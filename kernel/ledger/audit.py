@@ -1,12 +1,13 @@
 """Finds open jobs whose work is on no stream, so that nobody would ever take it up.
 
 Accepted work is on its stream, or noted in an outbox: scripts see to that. Only where somebody deletes an entry, trims
-or removes a stream, or restores a backup, is it lost. So all jobs are walked, some pages a turn, each turn that of one
-process. The lost ones among task jobs are queued again here, from their records; those of manifests are handed on.
+or removes a stream, or restores a backup, is it lost. So all open jobs are walked, some pages a turn, each turn that of
+one process. The lost ones among task jobs are queued again here, from their records; those of manifests are handed on.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -16,6 +17,7 @@ from kernel.config import millis
 from kernel.ledger.base import Base
 from kernel.ledger.recalls import Recalls
 from kernel.ledger.record import FETCH
+from kernel.redis import Arg
 from kernel.telemetry import metrics
 from kernel.telemetry.logs import get_logger
 
@@ -25,9 +27,10 @@ PAGE: Final = 1000
 """Jobs that are looked at together."""
 PAGES: Final = 10
 """Pages of a turn."""
+_ENTRY: Final = re.compile(rb"\d{1,20}-\d{1,20}")
 _ENTRIES: Final = 100
 """Entries that one script looks at; each of them may hold 200 KB."""
-_OPEN: Final = frozenset({b"queued", b"running"})
+_OPEN: Final = ("queued", "running")
 _FIELDS: Final = (
     *("status", "task", "entry", "updated_ts", "published", "job_type", "direct", "fin"),
     *("resource_total", "resource_completed", "resource_failed"),
@@ -60,26 +63,27 @@ class Audit(Base):
 
     async def turn(self) -> list[OpenJob]:
         """Looks at the next jobs: queues the lost task jobs again, and returns the open jobs of manifests."""
-        commands = self._clients.commands
-        cursor = await commands.execute_command("GET", keys.JOBS_AUDITED) or b"0"
-        open_jobs: list[OpenJob] = []
+        return [job for state in _OPEN for job in await self._state(state)]
+
+    async def _state(self, state: str) -> list[OpenJob]:
+        """The next pages of the index of one state."""
+        commands, index = self._clients.commands, keys.state_index(state)
+        cursor = await commands.execute_command("HGET", keys.JOBS_AUDITED, state) or b"0"
+        found: list[OpenJob] = []
         for _ in range(PAGES):
-            cursor, rows = await commands.execute_command("ZSCAN", keys.job_index(), cursor, "COUNT", PAGE)
-            open_jobs += await self._page([row.decode(errors="replace") for row in _members(rows)])
+            cursor, rows = await commands.execute_command("ZSCAN", index, cursor, "COUNT", PAGE)
+            found += await self._page([row.decode(errors="replace") for row in _members(rows)])
             if int(cursor) == 0:
                 break
-        if int(cursor):
-            await commands.execute_command("SET", keys.JOBS_AUDITED, cursor)
-        else:
-            await commands.execute_command("DEL", keys.JOBS_AUDITED)
-        return open_jobs
+        await commands.execute_command("HSET", keys.JOBS_AUDITED, state, cursor)
+        return found
 
     async def restore_delays(self) -> None:
         """Makes those task jobs due that wait for their next attempt and have lost its time."""
         lane, after, due = keys.QUEUE, "-", 0
         names = [lane, keys.lease(lane), keys.redo(lane), keys.delayed(lane)]
         while after:
-            args = [keys.GROUP_WORKERS, after, "+", _ENTRIES, 0, 0]
+            args: list[Arg] = [keys.GROUP_WORKERS, after, "+", _ENTRIES, 0, 0]
             following, _, _, restored, *_ = await self._clients.call(scripts.LANE_AUDIT, names, args)
             after, due = following.decode(), due + restored
         told_of_delays(keys.QUEUE, due)
@@ -89,13 +93,13 @@ class Audit(Base):
         fetches: list[OpenJob] = []
         tasks: list[tuple[str, str, bytes]] = []
         for job_id, values in zip(job_ids, found, strict=True):
-            if not isinstance(values, list) or values[0] not in _OPEN:
+            if not isinstance(values, list) or values[0] not in {state.encode() for state in _OPEN}:
                 continue
             facts = dict(zip(_FIELDS, values, strict=True))
             name = (facts["task"] or b"").decode(errors="replace")
             if name in {"", FETCH}:
                 fetches += [] if facts["fin"] else [_fetch(job_id, facts)]
-            elif facts["entry"]:
+            elif _ENTRY.fullmatch(facts["entry"] or b""):
                 tasks.append((job_id, name, facts["entry"]))
         await self._recall(tasks)
         return fetches

@@ -14,6 +14,7 @@ from kernel import keys, scripts
 from kernel.clock import SystemClock
 from kernel.lanes.retry import RetryRule
 from kernel.lanes.stream import StreamLane, Success
+from kernel.ledger.base import begin_keys, start_keys
 from kernel.resources import Resources
 from kernel.telemetry import metrics
 from tests.ingest.harness import Client
@@ -111,8 +112,7 @@ async def test_an_attempt_whose_entry_is_gone_may_end_its_job(config: Config, re
         now = await resources.redis.now_ms()
         await client.redis.zadd(keys.lease(keys.QUEUE), {"w": now + 60_000})
         (entry,) = await entries(resources, keys.QUEUE)
-        names = [keys.job(job.job_id), keys.job_events(job.job_id), keys.FLOWS_DUE, keys.FLOWS_WAKE]
-        await resources.redis.call(scripts.TASK_START, names, ["w", "worker.claim", 1, 1, 1, 0, entry])
+        await resources.redis.call(scripts.TASK_START, begin_keys(job.job_id), ["w", "worker.claim", 1, 1, 1, 0, entry])
         await client.redis.xdel(keys.QUEUE, entry)
         await look(config, resources)
         assert await client.queued() == []
@@ -213,11 +213,7 @@ async def test_a_direct_producers_lost_resources_end_too(client: Client, config:
         await redis.xadd(stream, {"payload": task.SerializeToString()})
     ids = await entries(resources, stream)
     create = '{"job_type":"default","tenant":"","total":3,"manifest_key":"","trace_id":""}'
-    names = [keys.job(job_id), *(f"{keys.job(job_id)}:{part}" for part in ("events", "bits", "resources"))]
-    await resources.redis.call(
-        scripts.START, [*names, keys.FLOWS_DUE, keys.FLOWS_WAKE], ["w", "s", 0, create, 0, "r1", 1]
-    )
-    await resources.redis.call(scripts.INDEX, [keys.job_index()], ["NX", 1, job_id])
+    await resources.redis.call(scripts.START, start_keys(job_id), ["w", "worker.claim", 0, create, 0, "r1", 1])
     await _delete(resources, stream, ids[1:])
     await look(config, resources)
     await look(config, resources)
