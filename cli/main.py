@@ -78,7 +78,8 @@ def root(
 
     Try it at once: `fetchbox demo`
 
-    A platform on this machine: `fetchbox up`, and in another terminal `fetchbox submit manifest.json --watch`
+    A platform on this machine: `fetchbox up`, and in another terminal `fetchbox submit manifest.json --watch`. One that
+    has --data DIR is found by FETCHBOX_DATA=DIR.
 
     A task, its text as it comes: `fetchbox jobs create --task chat --payload '{"prompt": "Hello"}' --watch`
 

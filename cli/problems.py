@@ -14,6 +14,7 @@ from google.rpc.status_pb2 import Status
 from rich.table import Table
 from rich.text import Text
 
+from cli.found_data import where_to_look
 from cli.output import out, stderr
 from fetchbox.operator.v1.operator_service_pb2 import HealthReport
 
@@ -156,7 +157,7 @@ def _unanswered(code: grpc.StatusCode, details: str, service: str, address: str)
             f"the {service} service at {address} {'took too long' if late else 'cannot be reached'}",
             UNAVAILABLE,
             "UNAVAILABLE",
-            f"Start one with `fetchbox up`, or say where it is: --{service} HOST:PORT or FETCHBOX_{service.upper()}.",
+            where_to_look(f"say where it is: --{service} HOST:PORT or FETCHBOX_{service.upper()}"),
         )
     return CommandError(
         f"{address} answered {code.name}: {details}",

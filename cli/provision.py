@@ -2,6 +2,7 @@
 
 import asyncio
 
+from cli.found_data import where_to_look
 from cli.problems import from_kernel
 from fetchbox.config.v1.config_pb2 import Config
 
@@ -13,7 +14,7 @@ def provision(config: Config, *, bucket: bool = True) -> None:
     try:
         asyncio.run(_provision(config, bucket))
     except FetchboxError as error:
-        raise from_kernel(error, "Is the server there running? `fetchbox up` starts one on this machine.") from error
+        raise from_kernel(error, where_to_look("name the servers with --config or REDIS_ADDR")) from error
 
 
 async def _provision(config: Config, bucket: bool) -> None:

@@ -11,6 +11,7 @@ import typer
 from google.protobuf.json_format import ParseDict, ParseError
 
 from cli.command import command
+from cli.found_data import where_to_look
 from cli.output import out
 from cli.problems import USAGE, CommandError, from_kernel
 from cli.settings import settings
@@ -108,7 +109,7 @@ def _publish(config: Config, tasks: Sequence[DownloadTask]) -> list[str]:
     try:
         return asyncio.run(_append(config, tasks))
     except FetchboxError as error:
-        raise from_kernel(error, "Set REDIS_ADDR, or start one with `fetchbox up`.") from error
+        raise from_kernel(error, where_to_look("set REDIS_ADDR")) from error
 
 
 async def _append(config: Config, tasks: Sequence[DownloadTask]) -> list[str]:

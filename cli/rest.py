@@ -7,6 +7,7 @@ import urllib.request
 from collections.abc import Mapping
 from typing import Any
 
+from cli.found_data import where_to_look
 from cli.problems import REFUSED, UNAVAILABLE, USAGE, CommandError
 from cli.settings import Settings
 from fetchbox.ingest.v1.ingest_service_pb2 import SubmitJobResponse
@@ -32,7 +33,7 @@ def post_job(options: Settings, document: bytes, headers: Mapping[str, str]) -> 
             f"the gateway at {base} cannot be reached: {error}",
             UNAVAILABLE,
             "UNAVAILABLE",
-            "Start one with `fetchbox up`, or say where it is: --gateway HOST:PORT or FETCHBOX_GATEWAY.",
+            where_to_look("say where it is: --gateway HOST:PORT or FETCHBOX_GATEWAY"),
         ) from error
     return SubmitJobResponse(
         job_id=answered["job_id"], manifest_key=answered["manifest_key"], resource_count=answered["resource_count"]

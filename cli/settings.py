@@ -1,6 +1,5 @@
-"""Where things are: options, then the environment, then a `fetchbox up` that runs in this directory, then defaults."""
+"""Where things are: options, then the environment, then a `fetchbox up` that runs on the same data, then defaults."""
 
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,14 +8,12 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from cli.found_data import environment
 from cli.problems import USAGE, CommandError
 
 if TYPE_CHECKING:
     from fetchbox.config.v1.config_pb2 import Config
     from kernel.config import ConfigError
-
-DATA = Path(".fetchbox")
-"""Where `fetchbox up` keeps its data unless told otherwise."""
 
 _KEYS = {
     "ingest": "INGEST",
@@ -90,18 +87,3 @@ def config_problem(error: "ConfigError", path: Path | None, where: str = "the en
         f"Correct these keys; `fetchbox config check {path or '[FILE]'}` tells when all is well.",
         ((error.key, error.rule), *error.more),
     )
-
-
-def environment(data: Path = DATA) -> dict[str, str]:
-    """The environment, on top of what a `fetchbox up` that runs on `data` has written down."""
-    return running(data) | dict(os.environ)
-
-
-def running(data: Path) -> dict[str, str]:
-    """What a running `fetchbox up` says about itself, as overrides of the configuration; empty when none runs."""
-    try:
-        state = json.loads((data / "running.json").read_text())
-        os.kill(state["pid"], 0)
-    except (OSError, ValueError, KeyError, TypeError):
-        return {}
-    return dict(state["environ"])

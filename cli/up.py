@@ -1,5 +1,6 @@
 """`fetchbox up`: the whole platform on this machine, until Ctrl-C."""
 
+import shlex
 import signal
 import threading
 from pathlib import Path
@@ -8,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cli.command import command
+from cli.found_data import DATA, DATA_VARIABLE
 from cli.output import out
 from cli.problems import UNAVAILABLE, CommandError
-from cli.settings import DATA, settings
+from cli.settings import settings
 
 if TYPE_CHECKING:
     from cli.local import LocalPlatform
@@ -22,7 +24,9 @@ _LOOK_SECONDS = 0.25
 @command(app)
 def up(
     context: typer.Context,
-    data: Annotated[Path, typer.Option(help="Where everything is kept; it survives the process.")] = DATA,
+    data: Annotated[
+        Path, typer.Option(envvar=DATA_VARIABLE, help="Where everything is kept; it survives the process.")
+    ] = DATA,
     config: Annotated[Path | None, typer.Option(help="TOML or YAML; a missing file means the defaults.")] = None,
     any_ports: Annotated[bool, typer.Option("--any-ports", help="Free ports in place of the configured ones.")] = False,
     grace: Annotated[float, typer.Option(min=0, help="Seconds that running work may take at the end.")] = 30.0,
@@ -30,7 +34,7 @@ def up(
     """Start Valkey, SeaweedFS and every role on this machine, on loopback, and keep them running.
 
     Ctrl-C finishes what runs and ends everything; a second one is impatient. Other commands that are run in the same
-    directory find it by themselves where --data is not given; else name the addresses that it prints, or a --config.
+    directory find it by themselves where --data is not given; else set FETCHBOX_DATA to that directory for them.
 
     `fetchbox up`
 
@@ -96,4 +100,6 @@ def _show(platform: "LocalPlatform") -> None:
         out.document(where)
     else:
         out.facts(where)
-        out.note("ready: `fetchbox submit manifest.json --watch`", "green")
+        found = platform.data.absolute() == DATA.absolute()
+        prefix = "" if found else f"{DATA_VARIABLE}={shlex.quote(str(platform.data.absolute()))} "
+        out.note(f"ready: `{prefix}fetchbox submit manifest.json --watch`", "green")

@@ -11,6 +11,8 @@ from pathlib import Path
 GUARD = Path(__file__).resolve().with_name("guard.py")
 _POLL_SECONDS = 0.02
 _LOG_TAIL_BYTES = 2_000
+_PATIENCE = 10
+"""How many times `start_timeout` one may take that makes progress."""
 
 
 class StartError(Exception):
@@ -34,7 +36,10 @@ class Child:
         environ: dict[str, str] | None = None,
         directory: Path | None = None,
     ) -> None:
-        """`ready` is polled after the start and must not raise; `start_timeout` is in seconds.
+        """`ready` is polled after the start and must not raise.
+
+        `start_timeout` is how many seconds it may stand still before it is ready: while it writes to its log or uses
+        the CPU it is only slow, and has ten times as long.
 
         Environment and working directory are those of this process unless given.
         """
@@ -91,14 +96,34 @@ class Child:
             )
 
     def wait_ready(self) -> None:
-        """Waits for `ready`. Raises StartError."""
-        deadline = time.monotonic() + self._start_timeout
+        """Waits for `ready` as long as the process makes progress. Raises StartError."""
+        last = time.monotonic() + self._start_timeout * _PATIENCE
+        deadline, seen = 0.0, (-1, -1)
         while not self._ready():
             if not self.running:
                 raise StartError(f"{self.name} ended with code {self.exit_code} at start: {self.log_tail()}")
-            if time.monotonic() > deadline:
-                raise StartError(f"{self.name} was not ready within {self._start_timeout:g} s: {self.log_tail()}")
+            now, progress = time.monotonic(), self._progress()
+            if progress != seen:
+                deadline, seen = min(now + self._start_timeout, last), progress
+            if now > deadline:
+                raise StartError(f"{self.name} {self._patience()}: {self.log_tail()}")
             time.sleep(_POLL_SECONDS)
+
+    def _patience(self) -> str:
+        most = self._start_timeout * _PATIENCE
+        return f"made no progress for {self._start_timeout:g} s, or was not ready within {most:g} s"
+
+    def _progress(self) -> tuple[int, int]:
+        """What grows while it works: its log, and the time that it has used of the CPU."""
+        try:
+            size = self.log.stat().st_size
+        except OSError:
+            size = 0
+        try:
+            fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+            return size, int(fields[11]) + int(fields[12])
+        except (OSError, IndexError, ValueError):  # another system, or it has ended
+            return size, 0
 
     def terminate(self) -> None:
         """Asks the process to end (SIGTERM) without waiting."""

@@ -6,7 +6,8 @@ from contextlib import contextmanager
 from cli.problems import REFUSED, SOME_FAILED, UNAVAILABLE, USAGE, CommandError, from_kernel
 
 _STORE_HINT = (
-    "Is that the object store of this platform? Name it with --config, or run this where `fetchbox up` was started."
+    "Is that the object store of this platform? Name it with --config, run this where `fetchbox up` was started, or set"
+    " FETCHBOX_DATA to its --data."
 )
 
 

@@ -450,6 +450,45 @@ def test_colours_in_a_terminal_and_plain_text_in_a_pipe(cli: CommandLine) -> Non
     assert "\x1b[1;31m" not in cli.in_terminal("config", "check", "bad.toml")
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("jobs", "list"),
+        ("breakers", "list"),
+        ("streams", "list"),
+        ("streams", "provision"),
+        ("publish-task", "{}"),
+        ("flows", "list"),
+        ("files", "queues"),
+        ("health",),
+        ("dlq", "list"),
+    ],
+    ids=" ".join,
+)
+def test_every_command_finds_what_runs_on_the_data_that_is_named(
+    cli: CommandLine, tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    """FETCHBOX_DATA leads to it, and where nothing runs there the problem says so."""
+    state = tmp_path / "elsewhere" / "running.json"
+    state.parent.mkdir()
+    own = {
+        "FETCHBOX_GATEWAY_OPERATOR": "127.0.0.1:9",
+        "FETCHBOX_GATEWAY_FLOW": "127.0.0.1:9",
+        "REDIS_ADDR": "127.0.0.1:9",
+    }
+    own |= {"FETCHBOX_GATEWAY_INGEST": "127.0.0.1:9", "REDIS_START_PATIENCE": "0s"}
+    state.write_text(json.dumps({"pid": os.getpid(), "environ": own}))
+    task = tmp_path / "task.json"
+    task.write_text('{"job_id": "j", "job_type": "default", "resource_id": "r", "url": "http://a.example/"}')
+    argv = [str(task) if part == "{}" else part for part in command]
+    named = {"FETCHBOX_DATA": str(state.parent)}
+    assert "127.0.0.1:9 " in cli.run(*argv, environ=named).stderr
+    state.unlink()
+    missing = cli.run(*argv, environ=named | own).stderr
+    assert "FETCHBOX_DATA" in missing
+    assert str(state.parent) in missing.replace("\n", "")
+
+
 def test_what_runs_in_this_directory_is_found(cli: CommandLine, tmp_path: Path) -> None:
     state = tmp_path / ".fetchbox" / "running.json"
     state.parent.mkdir()
