@@ -20,6 +20,10 @@ class TaskSettings:
     options: Mapping[str, Any] = field(default_factory=dict)
     connect_timeout: float = 10.0
     read_timeout: float = 30.0
+    first_token_timeout: float | None = None
+    """The longest wait for the first piece of an answer; None means `read_timeout`."""
+    finish: str = "required"
+    """Whether a streamed answer needs a finish reason: `required` or `optional`."""
     max_retry_after: float = 3600.0
     """The longest wait that an endpoint may ask for."""
     max_result_bytes: int = 1_048_576

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from kernel.handlers import TaskHandler, TaskSettings
+from tests.fetching.origin import Origin, Script
 from tests.tasks.model_server import ModelServer
 from tests.tasks.recorder import Recorder
 from worker_svc.tasks.callback import CallbackHandler
@@ -40,3 +41,23 @@ async def started(server: ModelServer) -> AsyncIterator[Started]:
 def run() -> Recorder:
     """What the handler told."""
     return Recorder()
+
+
+Answered = Callable[..., Awaitable[dict[str, Any]]]
+
+
+@pytest.fixture
+async def answered(started: Started, run: Recorder) -> AsyncIterator[Answered]:
+    """Runs a task whose endpoint answers with these scripts, one after the other; gives the last result."""
+    async with Origin() as origin:
+
+        async def ask(*scripts: Script, payload: dict[str, Any] | None = None, **settings: Any) -> dict[str, Any]:
+            handler = await started(endpoint=origin.url("/v1"), **settings)
+            place = "/v1/embeddings" if settings.get("task") == "embed" else "/v1/chat/completions"
+            origin.on(place, *scripts)
+            result: dict[str, Any] = {}
+            for _ in scripts:
+                result = await handler.run(payload or {"prompt": "hi", "input": ["a", "b"]}, run)
+            return result
+
+        yield ask

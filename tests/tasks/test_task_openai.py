@@ -80,7 +80,7 @@ async def test_tokens_that_come_together_are_one_event(server: ModelServer, star
 async def test_a_fast_endpoint_makes_no_more_than_fifty_events_a_second(
     server: ModelServer, started: Started, run: Recorder
 ) -> None:
-    server.then(stream(*(sse(chunk("word ")) for _ in range(500)), sse("[DONE]")))
+    server.then(stream(*(sse(chunk("word ")) for _ in range(500)), sse(chunk(finish="stop"), "[DONE]")))
     handler = await started()
     begun = asyncio.get_running_loop().time()
     await handler.run(HELLO, run)
@@ -158,8 +158,8 @@ async def test_options_for_an_endpoint_that_knows_no_stream_options(
         ({"messages": []}, "not empty"),
         ({"messages": "hi"}, "list of objects"),
         ({"messages": ["hi"]}, "list of objects"),
-        ({**HELLO, "n": 2}, "one result"),
-        ({**HELLO, "n": []}, "one result"),
+        ({**HELLO, "n": 0}, "whole number from 1"),
+        ({**HELLO, "n": []}, "whole number from 1"),
         ({**HELLO, "stream": "yes"}, "true or false"),
         ({**HELLO, "system": 1}, "must be a text"),
         ({**HELLO, "temperature": float("nan")}, "no JSON"),

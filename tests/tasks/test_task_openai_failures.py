@@ -158,13 +158,6 @@ async def test_a_text_with_its_finish_reason_is_whole(
     assert run.text == "all"
 
 
-async def test_a_text_with_done_is_whole_without_a_finish_reason(
-    server: ModelServer, started: Started, run: Recorder
-) -> None:
-    server.then(stream(sse(chunk("all"), "[DONE]"), end="silence"))
-    assert (await (await started()).run(HELLO, run))["text"] == "all" == run.text
-
-
 async def test_a_finished_text_does_not_wait_for_a_silent_end(
     server: ModelServer, started: Started, run: Recorder
 ) -> None:
@@ -224,11 +217,14 @@ async def test_what_is_no_chunk_breaks_the_protocol(server: ModelServer, failing
 
 
 @pytest.mark.parametrize("kind", ["text/html", "application/x-ndjson", "application/octet-stream", "text/plain"])
-async def test_another_content_type_breaks_the_protocol(server: ModelServer, failing: Failing, kind: str) -> None:
-    server.then(stream(completion(["hello"]), content_type=kind))
+async def test_a_body_that_is_no_completion_is_shown_with_its_content_type(
+    server: ModelServer, failing: Failing, kind: str
+) -> None:
+    server.then(stream(b"<h1>Welcome</h1>", content_type=kind))
     error = await failing()
     assert error.code == "HANDLER_PROTOCOL"
     assert kind in error.message
+    assert "<h1>Welcome</h1>" in error.message
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b"<html>", b'{"choices": []}', b"\xff"])

@@ -77,7 +77,7 @@ def test_a_handler_is_told_its_settings(tmp_path: Path) -> None:
     assert told.max_result_bytes == 5000
     assert plan.settings.read_timeout == 30.0
     assert "sk-1" not in repr(told)
-    assert "red" not in repr(told)
+    assert "t-red" not in repr(told)
 
 
 @pytest.mark.parametrize(

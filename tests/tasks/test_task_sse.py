@@ -55,7 +55,10 @@ def test_letters_that_are_no_ends_of_lines_stay_in_them() -> None:
 
 
 def test_a_mark_of_the_encoding_is_no_part_of_the_first_line() -> None:
-    assert read(b"\xef\xbb", b"\xbfdata: 1\n\n\xef\xbb\xbfdata: 2\n\n") == [SseEvent("message", "1")]
+    assert read(b"\xef\xbb", b"\xbfdata: 1\n\n\xef\xbb\xbfdata: 2\n\n") == [
+        SseEvent("message", "1"),
+        SseEvent("message", "", others=("\ufeffdata: 2",)),
+    ]
 
 
 def test_an_event_that_the_end_cuts_off_is_none() -> None:

@@ -27,8 +27,7 @@ def chat_body(payload: Mapping[str, Any], settings: TaskSettings) -> dict[str, A
     _check_messages(body["messages"])
     if system is not None:
         body["messages"] = _instructed(system, body["messages"])
-    if body.get("n") not in (None, 1):  # a tuple: the value may be unhashable
-        raise bad_payload("`n` must be 1: a job has one result")
+    _check_number(body.get("n"))
     _ask_to_stream(body)
     return body
 
@@ -57,6 +56,11 @@ def _from_text(payload: Mapping[str, Any], options: Mapping[str, Any]) -> list[A
     if found and isinstance(found[0], str) and found[0] and isinstance(before, list):
         return [*before, {"role": "user", "content": found[0]}]
     raise bad_payload("the payload needs `messages`, or a text as `prompt` or `input`")
+
+
+def _check_number(number: Any) -> None:
+    if number is not None and (type(number) is not int or number < 1):
+        raise bad_payload("`n` must be a whole number from 1")
 
 
 def _check_messages(messages: Any) -> None:

@@ -18,9 +18,11 @@ from kernel.clock import SystemClock
 from kernel.handlers import TaskError, TaskHandler, TaskSettings
 from worker_svc.fetch.faults import was_reset
 from worker_svc.fetch.wire import WireConnector, WireResponse
+from worker_svc.tasks.body import Body
 from worker_svc.tasks.documents import wire_limit
 from worker_svc.tasks.failures import TRANSPORT_ERRORS, connection, too_large, transport
-from worker_svc.tasks.refusal import Words, by_status, wait_asked
+from worker_svc.tasks.refusal import Words, by_status, error_of_body
+from worker_svc.tasks.waits import wait_asked
 
 _IDLE_SECONDS: Final = 15.0
 _LONGEST_REFUSAL: Final = 16_384
@@ -33,19 +35,26 @@ class Answer:
 
     def __init__(self, response: WireResponse) -> None:
         self._response = response
+        self._body = Body(response)
+        self.waited = 0.0
+        """Seconds that were spent waiting for it to go on."""
         self.status: int = response.status
         self.content_type: str = response.content_type
         """The media type, without parameters."""
 
     async def read(self, patience: float | None = None) -> bytes | None:
         """What has come, or comes next; empty at the end. None where nothing came within `patience` seconds."""
+        clock = asyncio.get_running_loop().time
+        begun = clock()
         try:
             async with asyncio.timeout(patience) as pause:
-                return await self._response.content.readany()
+                return await self._body.read()
         except TRANSPORT_ERRORS as error:
             if pause.expired():
                 return None
             raise transport(error) from error
+        finally:
+            self.waited += clock() - begun
 
     async def document(self, limit: int, max_result_bytes: int) -> bytes:
         """The whole body. TaskError `HANDLER_RESULT` as soon as it is longer than `limit`."""
@@ -54,9 +63,13 @@ class Answer:
             body += piece
             if len(body) > limit:
                 raise too_large(max_result_bytes)
+        self.check_end()
+        return bytes(body)
+
+    def check_end(self) -> None:
+        """To be called at the end of a body: TaskError `HANDLER_CONNECTION` where a reset was its end."""
         if was_reset(self._response):
             raise connection("the endpoint hung up within its answer")
-        return bytes(body)
 
     async def end(self) -> None:
         """To be called where no more is wanted: the end often comes next, and the connection can serve again."""
@@ -73,11 +86,11 @@ class Endpoint:
         self._url = _address(settings.endpoint, path)
         self._headers = _headers(settings)
         self._longest_wait = settings.max_retry_after
-        self._timeout = aiohttp.ClientTimeout(
-            total=None, sock_connect=settings.connect_timeout, sock_read=settings.read_timeout
-        )
+        # Many send their head with their first token only.
+        silence = max(settings.read_timeout, settings.first_token_timeout or 0.0)
+        self._timeout = aiohttp.ClientTimeout(total=None, sock_connect=settings.connect_timeout, sock_read=silence)
         # An endpoint that takes no request, or sends its head byte by byte, trips no other timeout.
-        self._head_seconds = settings.connect_timeout + settings.read_timeout
+        self._head_seconds = settings.connect_timeout + silence
         self._session: aiohttp.ClientSession | None = None
         if self._url.user is not None and "authorization" in self._headers:
             raise ValueError("its endpoint has user information beside an api_key or an Authorization header")
@@ -89,6 +102,7 @@ class Endpoint:
             response_class=WireResponse,
             cookie_jar=aiohttp.DummyCookieJar(),
             trust_env=False,
+            auto_decompress=False,  # `Body` does, in bounded pieces
             timeout=self._timeout,
         )
 
@@ -132,8 +146,9 @@ class Endpoint:
         return cast("WireResponse", answer)
 
     async def _refused(self, response: WireResponse) -> TaskError:
-        wait = wait_asked(response.headers, SystemClock().now_ms() / 1000, self._longest_wait)
-        return by_status(response.status, await _beginning(response), wait, self.words)
+        error = error_of_body(await _beginning(Answer(response)))
+        wait = wait_asked(response.status, response.headers, error, SystemClock().now_ms() / 1000, self._longest_wait)
+        return by_status(response.status, error, wait, self.words)
 
 
 class EndpointHandler(TaskHandler):
@@ -158,13 +173,13 @@ class EndpointHandler(TaskHandler):
         await self._endpoint.close()
 
 
-async def _beginning(response: WireResponse) -> bytes:
+async def _beginning(answer: Answer) -> bytes:
     """The first bytes of a body, as far as they come: they only explain."""
     body = bytearray()
-    with contextlib.suppress(*TRANSPORT_ERRORS):
-        async with asyncio.timeout(_REFUSAL_SECONDS):
-            while len(body) < _LONGEST_REFUSAL and (piece := await response.content.readany()):
-                body += piece
+    with contextlib.suppress(TaskError):
+        until = answer.waited + _REFUSAL_SECONDS
+        while len(body) < _LONGEST_REFUSAL and (piece := await answer.read(max(0.0, until - answer.waited))):
+            body += piece
     return bytes(body[:_LONGEST_REFUSAL])
 
 

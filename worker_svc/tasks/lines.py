@@ -43,6 +43,10 @@ class Lines:
         """What stands after the last end of a line."""
         return self._joined(b"")
 
+    def begins_with(self, beginning: bytes) -> bool:
+        """Whether the line that has begun begins so; true where none has."""
+        return next((piece for piece in self._begun if piece), beginning).startswith(beginning)
+
     def _joined(self, end: bytes) -> bytes:
         self._begun.append(end)
         line = b"".join(self._begun)

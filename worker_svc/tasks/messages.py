@@ -54,7 +54,7 @@ class _Events:
         self._parser = SseParser(limit)
 
     def feed(self, piece: bytes) -> list[bytes]:
-        return [event.data.encode() for event in self._parser.feed(piece)]
+        return [event.data.encode() for event in self._parser.feed(piece) if event.data]
 
     def end(self) -> list[bytes]:
         return []

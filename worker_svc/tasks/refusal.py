@@ -1,38 +1,26 @@
-"""What an endpoint says of its failure: a message fit to be shown, a status, a time to wait."""
+"""What an endpoint says of its failure, as the failure of a task: a message fit to be shown, and a status."""
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Mapping
 from typing import Any, Final
 
 from kernel import redaction
 from kernel.handlers import TaskError, TaskSettings
-from worker_svc.fetch.retry_after import retry_after
 from worker_svc.tasks import failures
 from worker_svc.tasks.documents import parsed, well_formed
+from worker_svc.tasks.error_statuses import names_the_caller, status_of
+from worker_svc.tasks.told_errors import error_in, message_of
+from worker_svc.tasks.waits import wait_told
 
 _LONGEST_MESSAGE: Final = 500
 _LONGEST_READ: Final = 2_000
 """Letters of a message that are looked at: looking takes the square of their number."""
 _SHORTEST_SECRET: Final = 8
 _HARMLESS: Final = frozenset({"accept", "content-type", "user-agent"})
+_SERVER: Final = 500
 _KEY: Final = re.compile(r"\bsk-[\w*.-]{4,}")
 """What keys of OpenAI and of many who speak its protocol look like, also half hidden."""
-_STATUSES: Final = {
-    "api_error": 500,
-    "context_length_exceeded": 400,
-    "insufficient_quota": 429,
-    "internal_server_error": 500,
-    "invalid_request_error": 400,
-    "overloaded_error": 503,
-    "rate_limit_error": 429,
-    "rate_limit_exceeded": 429,
-    "server_error": 500,
-    "service_unavailable": 503,
-}
-"""The status that an error within a stream would have had as an answer, by its `code` or `type`."""
 
 
 class Words:
@@ -54,58 +42,34 @@ class Words:
         return text if len(text) <= _LONGEST_MESSAGE else f"{text[:_LONGEST_MESSAGE]}…"
 
 
-def by_status(number: int, body: bytes, wait: float | None, words: Words) -> TaskError:
-    """The failure of an answer whose status is no success. `body` is its beginning."""
-    text = f"the endpoint answered {number}"
-    if 300 <= number < 400:
-        return failures.status(number, f"{text}: redirects are not followed")
-    said = words(_said(body))
-    return failures.status(number, f"{text}: {said}" if said else text, wait)
-
-
-def within_stream(error: Any, words: Words) -> TaskError:
-    """The failure that an error object tells within an answer that began well."""
-    text = f"the endpoint failed within its answer: {words(_message(error))}"
-    number = _number(error) if isinstance(error, dict) else None
-    return failures.status(number, text) if number else failures.protocol(text)
-
-
-def wait_asked(headers: Mapping[str, str], now: float, longest: float) -> float | None:
-    """The seconds that an answer asks to wait, at most `longest`; `now` is the time since the epoch in seconds."""
-    wait = _milliseconds(headers.get("retry-after-ms", ""))
-    if wait is None:
-        wait = retry_after(headers.get("retry-after", ""), now, headers.get("date", ""))
-    return None if wait is None else min(wait, longest)
-
-
-def _milliseconds(text: str) -> float | None:
-    try:
-        wait = float(text) / 1000
-    except ValueError:
-        return None
-    return wait if math.isfinite(wait) and wait > 0 else None
-
-
-def _said(body: bytes) -> str:
+def error_of_body(body: bytes) -> Any:
+    """What the body of a refusal tells: a value of JSON, or a text."""
     try:
         document = parsed(body)
     except TaskError:
         return body.decode("utf-8", "replace")
-    return _message(document.get("error", document) if isinstance(document, dict) else document)
+    if isinstance(document, dict):
+        found = error_in(document, "")
+        return document if found is None else found
+    return document
 
 
-def _message(error: Any) -> str:
-    """`message` as OpenAI writes it, `detail` as FastAPI does, or whatever it is."""
-    if isinstance(error, dict):
-        error = next((error[name] for name in ("message", "detail", "error") if error.get(name)), error)
-    return error if isinstance(error, str) else repr(error)
+def by_status(number: int, error: Any, wait: float | None, words: Words) -> TaskError:
+    """The failure of an answer whose status is no success, and whose body tells an error."""
+    text = f"the endpoint answered {number}"
+    if 300 <= number < 400:
+        return failures.status(number, f"{text}: redirects are not followed")
+    said = words(message_of(error))
+    if number >= _SERVER:
+        number = names_the_caller(error) or number
+    return failures.status(number, f"{text}: {said}" if said else text, wait)
 
 
-def _number(error: dict[str, Any]) -> int | None:
-    for told in (error.get("code"), error.get("status"), error.get("type")):
-        text = str(told)
-        if text in _STATUSES:
-            return _STATUSES[text]
-        if text.isascii() and text.isdigit() and 400 <= int(text[:6]) < 600:
-            return int(text)
-    return None
+def within_answer(error: Any, words: Words, longest_wait: float) -> TaskError:
+    """The failure that an error tells within an answer that began well."""
+    text = f"the endpoint failed within its answer: {words(message_of(error))}"
+    number = status_of(error)
+    if number is None:
+        return failures.protocol(text)
+    wait = wait_told(error)
+    return failures.status(number, text, None if wait is None else min(wait, longest_wait))

@@ -31,6 +31,8 @@ def settings_of(config: Config, name: str, task: Task, secrets: Mapping[str, str
         options=options,
         connect_timeout=seconds(config.fetcher.connect_timeout),
         read_timeout=seconds(silence),
+        first_token_timeout=seconds(task.first_token_timeout) if task.HasField("first_token_timeout") else None,
+        finish=task.finish or "required",
         max_retry_after=seconds(config.fetcher.max_retry_after),
         max_result_bytes=config.tasks.max_result_bytes,
     )

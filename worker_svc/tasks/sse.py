@@ -8,6 +8,9 @@ from typing import Final
 from worker_svc.tasks.lines import Lines, TooLongError
 
 _BOM: Final = b"\xef\xbb\xbf"
+_COMMENT: Final = b":"
+_SILENT: Final = frozenset({"", "retry"})
+"""The names of lines that say nothing: a comment has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,10 +20,15 @@ class SseEvent:
     type: str
     data: str
     last_id: str = ""
+    others: tuple[str, ...] = ()
+    """Lines among its own that the standard has no field for; it is then given even where it has no data."""
 
 
 class SseParser:
-    """Reads one stream. `retry` means nothing to it, and an event that the end of the stream cuts off is none."""
+    """Reads one stream. `retry` means nothing to it.
+
+    By the standard an event that the end of the stream cuts off is none; `end` gives it to whoever wants it anyway.
+    """
 
     def __init__(self, limit: int) -> None:
         """`limit` is the most bytes of one event's data, and of one line."""
@@ -29,8 +37,14 @@ class SseParser:
         self._first = True
         self._type = ""
         self._data: list[str] = []
+        self._others: list[str] = []
         self._held = 0
         self._last_id = ""
+
+    @property
+    def within_event(self) -> bool:
+        """Whether an event has begun. A comment begins none."""
+        return bool(self._data or self._others) or not self._lines.begins_with(_COMMENT)
 
     def feed(self, piece: bytes) -> list[SseEvent]:
         """The events that this piece ends. TooLongError."""
@@ -45,20 +59,33 @@ class SseParser:
                 events.append(event)
         return events
 
+    def end(self) -> SseEvent | None:
+        """The event that the end of the stream cuts off; None where it ends between two."""
+        if rest := self._lines.rest():
+            self._field(rest.removeprefix(_BOM) if self._first else rest)
+        return self._ended()
+
     def _field(self, line: bytes) -> None:
-        name, _, value = line.decode("utf-8", "replace").partition(":")
+        text = line.decode("utf-8", "replace")
+        name, _, value = text.partition(":")
         value = value.removeprefix(" ")
         if name == "data":
-            self._held += len(line)
-            if self._held > self._limit + len("data: "):
-                raise TooLongError(f"an event is longer than {self._limit} bytes")
+            self._hold(line)
             self._data.append(value)
         elif name == "event":
             self._type = value
-        elif name == "id" and "\0" not in value:
-            self._last_id = value
+        elif name == "id":
+            self._last_id = self._last_id if "\0" in value else value
+        elif name not in _SILENT:
+            self._hold(line)
+            self._others.append(text)
+
+    def _hold(self, line: bytes) -> None:
+        self._held += len(line)
+        if self._held > self._limit + len("data: "):
+            raise TooLongError(f"an event is longer than {self._limit} bytes")
 
     def _ended(self) -> SseEvent | None:
-        kind, data = self._type or "message", self._data
-        self._type, self._data, self._held = "", [], 0
-        return SseEvent(kind, "\n".join(data), self._last_id) if data else None
+        kind, data, others = self._type or "message", self._data, self._others
+        self._type, self._data, self._others, self._held = "", [], [], 0
+        return SseEvent(kind, "\n".join(data), self._last_id, tuple(others)) if data or others else None

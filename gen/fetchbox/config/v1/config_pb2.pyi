@@ -1643,6 +1643,8 @@ class Task(_message.Message):
     BACKOFF_FIELD_NUMBER: _builtins.int
     DEADLINE_FIELD_NUMBER: _builtins.int
     READ_TIMEOUT_FIELD_NUMBER: _builtins.int
+    FIRST_TOKEN_TIMEOUT_FIELD_NUMBER: _builtins.int
+    FINISH_FIELD_NUMBER: _builtins.int
     handler: _builtins.str
     """`openai` (an OpenAI-compatible endpoint), `http` (a callback), `remote` (workers elsewhere, by
     `WorkerService.ClaimTasks`), an entry point of the group `fetchbox.task_handlers`, or `package.module:Class`.
@@ -1664,6 +1666,10 @@ class Task(_message.Message):
     """The most jobs of this task that wait or run, beside `tasks.max_backlog`."""
     max_retries: _builtins.int
     """Retries after the first attempt, in place of `worker.max_retries`."""
+    finish: _builtins.str
+    """`required`: a streamed answer that ends without a finish reason fails, since it may be cut. `optional`: `[DONE]`
+    alone ends it too, for an endpoint that tells no finish reasons. Empty means `required`.
+    """
     @_builtins.property
     def headers(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """Headers of every request to the endpoint. `${secret:NAME}` names a secret whose use is `task_endpoint`."""
@@ -1678,7 +1684,15 @@ class Task(_message.Message):
 
     @_builtins.property
     def read_timeout(self) -> _duration_pb2.Duration:
-        """The longest silence of the endpoint, in place of `fetcher.read_timeout`."""
+        """The longest silence of the endpoint, in place of `fetcher.read_timeout`. Comments of an event stream
+        (`: keep-alive`) break no silence.
+        """
+
+    @_builtins.property
+    def first_token_timeout(self) -> _duration_pb2.Duration:
+        """The longest wait for the first piece of an answer, for an endpoint that queues requests or loads its model first.
+        Without it, `read_timeout` holds.
+        """
 
     def __init__(
         self,
@@ -1694,10 +1708,12 @@ class Task(_message.Message):
         backoff: Global___Backoff | None = ...,
         deadline: _duration_pb2.Duration | None = ...,
         read_timeout: _duration_pb2.Duration | None = ...,
+        first_token_timeout: _duration_pb2.Duration | None = ...,
+        finish: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_max_backlog", b"_max_backlog", "_max_retries", b"_max_retries", "backoff", b"backoff", "deadline", b"deadline", "max_backlog", b"max_backlog", "max_retries", b"max_retries", "read_timeout", b"read_timeout"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_max_backlog", b"_max_backlog", "_max_retries", b"_max_retries", "backoff", b"backoff", "deadline", b"deadline", "first_token_timeout", b"first_token_timeout", "max_backlog", b"max_backlog", "max_retries", b"max_retries", "read_timeout", b"read_timeout"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_backlog", b"_max_backlog", "_max_retries", b"_max_retries", "api_key", b"api_key", "backoff", b"backoff", "deadline", b"deadline", "endpoint", b"endpoint", "handler", b"handler", "headers", b"headers", "max_backlog", b"max_backlog", "max_retries", b"max_retries", "model", b"model", "options", b"options", "read_timeout", b"read_timeout"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_backlog", b"_max_backlog", "_max_retries", b"_max_retries", "api_key", b"api_key", "backoff", b"backoff", "deadline", b"deadline", "endpoint", b"endpoint", "finish", b"finish", "first_token_timeout", b"first_token_timeout", "handler", b"handler", "headers", b"headers", "max_backlog", b"max_backlog", "max_retries", b"max_retries", "model", b"model", "options", b"options", "read_timeout", b"read_timeout"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__max_backlog: _TypeAlias = _typing.Literal["max_backlog"]  # noqa: Y015
     _WhichOneofArgType__max_backlog: _TypeAlias = _typing.Literal["_max_backlog", b"_max_backlog"]  # noqa: Y015

@@ -1,0 +1,74 @@
+"""The HTTP status that an error within an answer would have had as an answer: by its number, or by its name."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+_NAMES: Final = {
+    400: "BadRequestError badrequest InvalidArgument InvalidRequestError InvalidRequest FailedPrecondition"
+    " ContextLengthExceeded ExceedContextSizeError ContentFilter ContentPolicyViolation ResponsibleAIPolicyViolation"
+    " StringAboveMaxLength ToolUseFailed JsonValidateFailed UnsupportedValue MissingRequiredParameter"
+    " ValidationException ValidationError InvalidParameter UnsupportedParameter",
+    401: "AuthenticationError InvalidAPIKey IncorrectAPIKey Unauthenticated Unauthorized UnrecognizedClientException",
+    402: "BillingError PaymentRequired InsufficientBalance",
+    403: "PermissionError PermissionDenied PermissionDeniedError AccessDenied AccessDeniedException Forbidden",
+    404: "NotFoundError NotFound ModelNotFound ModelNotFoundError ResourceNotFoundException DeploymentNotFound"
+    " ModelDecommissioned",
+    408: "ModelTimeoutException RequestTimeout",
+    413: "RequestTooLarge PayloadTooLarge",
+    422: "Validation UnprocessableEntity UnprocessableEntityError",
+    429: "RateLimit RateLimitError RateLimitExceeded RateLimitReached RateLimited TooManyRequests InsufficientQuota"
+    " QuotaExceeded ResourceExhausted ThrottlingException Throttling ModelNotReadyException Requests Tokens"
+    " ServiceQuotaExceededException EngineOverloaded EngineOverloadedError",
+    500: "APIError InternalServerError InternalError Internal ServerError InternalServerException"
+    " ModelErrorException ModelStreamErrorException Generation IncompleteGeneration ModelError",
+    503: "OverloadedError Overloaded ServiceUnavailable ServiceUnavailableError ServiceUnavailableException Unavailable"
+    " UnavailableError InsufficientSystemResource",
+    504: "TimeoutError Timeout DeadlineExceeded GatewayTimeout",
+}
+_STATUSES: Final = {name.lower(): status for status, names in _NAMES.items() for name in names.split()}
+_NO_LETTER: Final = re.compile(r"[^a-z0-9]")
+_LONGEST: Final = 80
+_PLACES: Final = (
+    "code",
+    "status",
+    "status_code",
+    "statusCode",
+    "http_code",
+    "type",
+    "error_type",
+    "errorType",
+    "__type",
+)
+OF_THE_CALLER: Final = frozenset({"contextlengthexceeded", "exceedcontextsizeerror", "modelnotfound"})
+"""Names that are the caller's fault whatever the status they come with."""
+
+
+def status_of(error: Any) -> int | None:
+    """The status that an error tells, 400 to 599; None where it tells none."""
+    if not isinstance(error, dict):
+        return None
+    told = [error[name] for name in _PLACES if name in error]
+    within = error.get("error")
+    return next((found for value in told if (found := _status(value))), None) or status_of(within)
+
+
+def names_the_caller(error: Any) -> int | None:
+    """The status of an error whose very name says that the request is at fault; None for any other."""
+    if not isinstance(error, dict):
+        return None
+    within = error.get("error") if isinstance(error.get("error"), dict) else error
+    names = (_plain(within.get(place)) for place in ("code", "type")) if isinstance(within, dict) else ()
+    return next((_STATUSES[name] for name in names if name in OF_THE_CALLER), None)
+
+
+def _status(value: Any) -> int | None:
+    text = str(value)
+    if text.isascii() and text.isdigit() and len(text) == 3 and 400 <= int(text) < 600:
+        return int(text)
+    return _STATUSES.get(_plain(value))
+
+
+def _plain(value: Any) -> str:
+    return _NO_LETTER.sub("", str(value)[:_LONGEST].lower())

@@ -1,0 +1,84 @@
+"""Errors in documents: where endpoints put them, and what they say."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+_SAYS: Final = (
+    "message",
+    "Message",
+    "detail",
+    "error",
+    "errors",
+    "msg",
+    "error_message",
+    "errorMessage",
+    "error_msg",
+    "error_description",
+    "description",
+    "title",
+    "reason",
+)
+"""Where an error has its text: `message` as OpenAI writes it, `detail` as FastAPI does, and so on."""
+_DEEPEST: Final = 8
+_MOST: Final = 5
+
+
+def error_in(document: dict[str, Any], answer: str) -> Any:
+    """The error that a document tells; None where it tells none. A document with the member `answer` answers."""
+    if document.get("error"):
+        # A text has its code beside it.
+        return document["error"] if isinstance(document["error"], dict) else document
+    if document.get("object") == "error" or document.get("type") == "error":
+        return document
+    if (of_choices := _in_choices(document.get("choices"))) is not None:
+        return of_choices
+    result = document.get("base_resp")
+    if isinstance(result, dict) and result.get("status_code"):
+        return {"message": result.get("status_msg"), "code": result["status_code"]}
+    return None if document.get(answer) else _instead_of(document)
+
+
+def message_of(error: Any, depth: int = 0) -> str:
+    """What an error says, for people."""
+    if isinstance(error, str):
+        return error
+    if depth < _DEEPEST and isinstance(error, list) and error:
+        return "; ".join(message_of(one, depth + 1) for one in error[:_MOST])
+    if depth < _DEEPEST and isinstance(error, dict):
+        said = next((error[name] for name in _SAYS if error.get(name)), None)
+        if said is not None:
+            return f"{_place(error)}{message_of(said, depth + 1)}{_more(error)}"
+    return json.dumps(error, ensure_ascii=False)
+
+
+def _in_choices(choices: Any) -> Any:
+    """An error that stands in a choice, or in its delta."""
+    for choice in choices if isinstance(choices, list) else ():
+        for place in (choice, choice.get("delta")) if isinstance(choice, dict) else ():
+            if isinstance(place, dict) and place.get("error"):
+                return place["error"] if isinstance(place["error"], dict) else {"message": place["error"]}
+    return None
+
+
+def _instead_of(document: dict[str, Any]) -> Any:
+    """An error that is told instead of an answer, without being called one."""
+    said = (document.get("detail"), document.get("errors"), document.get("success") is False)
+    texts = (
+        document.get(name) for name in ("message", "Message", "msg", "error_msg", "errorMessage", "error_description")
+    )
+    return document if any(said) or any(isinstance(text, str) and text for text in texts) else None
+
+
+def _place(error: dict[str, Any]) -> str:
+    """`body.messages: `, as FastAPI says where a rule is broken."""
+    place = error.get("loc")
+    return f"{'.'.join(map(str, place))}: " if isinstance(place, list) and place else ""
+
+
+def _more(error: dict[str, Any]) -> str:
+    """What a gateway was told by the provider behind it."""
+    behind = error.get("metadata")
+    raw = behind.get("raw") if isinstance(behind, dict) else None
+    return f": {message_of(raw, _DEEPEST)}" if raw else ""
