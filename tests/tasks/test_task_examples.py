@@ -26,6 +26,7 @@ def handlers(tmp_path: Path, server: ModelServer, monkeypatch: pytest.MonkeyPatc
     """The handlers of the page's configuration, with the endpoints on loopback."""
     monkeypatch.syspath_prepend(ROOT / "examples/handlers")
     text = re.sub(r'endpoint = "https?://[^/]+', f'endpoint = "{server.url("")}', block("toml"))
+    text = text.replace('hosts = ["api.openai.com"]', f'hosts = ["127.0.0.1:{server.port}"]')
     path = tmp_path / "fetchbox.toml"
     path.write_text(text)
     return TaskHandlers(load(path, {}), {"OPENAI": "sk-right"})

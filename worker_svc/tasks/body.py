@@ -8,8 +8,10 @@ from typing import Final
 from worker_svc.fetch.coding import (
     CorruptCodingError,
     Decoder,
+    ExpansionError,
     ForeignCodingError,
     TruncatedCodingError,
+    Work,
     codings,
     decoder_for,
 )
@@ -27,6 +29,7 @@ class Body:
     def __init__(self, response: WireResponse) -> None:
         self._content = response.content
         self._names = codings(", ".join(response.headers.getall(_HEADER, ())))
+        self._work = Work()
         self._decoder: Decoder | None = None
         self._first = True
         self._held = b""
@@ -37,15 +40,16 @@ class Body:
         """What has come, or comes next; empty at the end. TaskError for a coding that is not known, or broken."""
         while True:
             try:
-                piece = next(self._pieces, b"")
-            except CorruptCodingError as error:
-                raise protocol(f"the endpoint's answer is not in the coding that it names: {error}") from error
+                piece = next((piece for piece in self._pieces if piece), b"")
+            except (CorruptCodingError, ExpansionError) as error:
+                raise protocol(f"the endpoint's answer cannot be decoded: {error}") from error
             if piece:
                 return piece
             coded = await self._content.readany()
             if not coded:
                 self._finish()
                 return b""
+            self._work.allow(len(coded))
             self._pieces = self._decoded(coded)
 
     def _decoded(self, coded: bytes) -> Iterator[bytes]:
@@ -69,8 +73,8 @@ class Body:
 
     def _decoder_for(self, coded: bytes) -> Decoder | None:
         if not self._names:
-            return decoder_for((_GZIP,)) if coded.startswith(_MAGIC) else None
-        decoder = decoder_for(self._names)
+            return decoder_for((_GZIP,), self._work) if coded.startswith(_MAGIC) else None
+        decoder = decoder_for(self._names, self._work)
         if decoder is None:
             raise protocol(f"the endpoint's answer is in a content coding that is not understood: {self._names}")
         return decoder
