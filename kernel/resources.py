@@ -5,14 +5,13 @@ from dataclasses import dataclass
 from fetchbox.config.v1.config_pb2 import Config
 from fetchbox.errors.v1.errors_pb2 import REASON_FAILED_PRECONDITION
 from kernel.clock import Clock, SystemClock
-from kernel.config import seconds
 from kernel.errors import FetchboxError
 from kernel.objects import ObjectStore
+from kernel.patience import patiently
 from kernel.redis import RedisClients
 from kernel.telemetry.logs import get_logger
 
 log = get_logger("resources")
-_RETRY_PAUSE = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +30,7 @@ class Resources:
         accepted.
         """
         clock = clock or SystemClock()
-        redis = await _patiently(config, clock)
-        try:
-            await _judge(redis)
-        except BaseException:
-            await redis.close()
-            raise
+        redis = await patiently(lambda: _opened(config), config.redis, clock)
         return cls(redis, ObjectStore(config.object_store), clock)
 
     async def close(self) -> None:
@@ -45,19 +39,15 @@ class Resources:
         await self.redis.close()
 
 
-async def _patiently(config: Config, clock: Clock) -> RedisClients:
-    deadline = clock.monotonic() + seconds(config.redis.start_patience)
-    told = False
-    while True:
-        try:
-            return await RedisClients.open(config.redis)
-        except FetchboxError as error:
-            if clock.monotonic() >= deadline:
-                raise
-            if not told:
-                log.warn("waiting_for_redis", addr=config.redis.addr, error=str(error))
-            told = True
-        await clock.sleep(_RETRY_PAUSE)
+async def _opened(config: Config) -> RedisClients:
+    """Connections to a server that may be used."""
+    redis = await RedisClients.open(config.redis)
+    try:
+        await _judge(redis)
+    except BaseException:
+        await redis.close()
+        raise
+    return redis
 
 
 async def _judge(redis: RedisClients) -> None:

@@ -16,6 +16,7 @@ from kernel.flows.decision import Cancel, Decision, Send, Step, deadline_ms
 from kernel.flows.job_facts import JobFacts
 from kernel.flows.state import ended, over
 from kernel.flows.types import FlowState, StepState
+from kernel.lanes.retry import spread
 
 _LOST: Final = Problem(failure_name(codes.FAILURE_CODE_SYSTEM_JOB_LOST), "the record of the job is gone")
 _PARTIAL: Final = failure_name(codes.FAILURE_CODE_DOWNLOAD_PARTIAL)
@@ -126,8 +127,7 @@ def _failed(made: Decision, step: Step, problem: Problem, wait_ms: int = 0) -> P
         return problem
     ceiling = min(millis(spec.backoff.max), millis(spec.backoff.base) * 2 ** min(number - 1, 32))
     jittered = int(ceiling * made.chance.jitter())
-    # Who was told the same time does not come back all at once, as `RetryPolicy.delay`.
-    backoff = max(jittered, wait_ms) + jittered // 10 if wait_ms else jittered
+    backoff = max(jittered, int(spread(wait_ms / 1000, made.chance.jitter()) * 1000))
     members = {"reason": text(problem.code), "backoffMs": orjson.dumps(backoff)}
     run_id = made.chance.run_id()
     more = {"stepRunId": run_id, "attempt": number + 1, "queue": step.queue, "jobId": None}

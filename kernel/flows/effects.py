@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -20,6 +21,7 @@ from kernel.flows.look import Look
 from kernel.flows.sending import Postponed, Sending
 from kernel.flows.types import GateState
 from kernel.lanes.link import Link
+from kernel.lanes.retry import spread
 from kernel.ledger import Ledger
 from kernel.pipe import Command
 
@@ -78,7 +80,9 @@ class Effects:
         if isinstance(outcome, Postponed):
             memory.postponed += 1
             pause = min(_LONGEST_MS, _BASE_MS * 2 ** min(memory.postponed - 1, 10))
-            at = look.now_ms + max(pause, int((outcome.seconds or 0) * 1000))
+            # Chance spreads those that were told the same time.
+            asked = spread(outcome.seconds or 0.0, random.random())  # noqa: S311 - it guards nothing
+            at = look.now_ms + max(pause, int(asked * 1000))
             memory.jobs[send.run_id] = JobFacts("later", created_ms=at)
             look.sooner(at)
             return

@@ -69,10 +69,19 @@ class RetryPolicy:
         return Verdict("r" if failure.counts else "d", attempts, b"", orjson.dumps(told), delay_ms)
 
     def delay(self, rule: RetryRule, attempts: int, retry_after: float | None) -> float:
-        """Seconds before the next attempt; never less than a server asked for."""
+        """Seconds before the next attempt; never less than a server asked for, and not at the same time for all."""
         ceiling = min(rule.longest, rule.base * 2.0 ** min(max(attempts - 1, 0), 32))
         jittered = self._rng.uniform(0, ceiling)
-        return max(jittered, retry_after) + jittered * 0.1 if retry_after is not None else jittered
+        return jittered if retry_after is None else max(jittered, spread(retry_after, self._rng.random()))
+
+
+def spread(asked: float, chance: float) -> float:
+    """A wait of at least the seconds that were asked for, longer by up to a quarter, by chance (from 0 to 1).
+
+    Whoever was told the same time does not come back at the same moment. A short wait grows by up to a second, but is
+    never more than doubled; a long one grows by a minute at the most.
+    """
+    return asked + chance * min(max(asked / 4, min(asked, 1.0)), 60.0)
 
 
 def writable(message: str) -> str:

@@ -37,6 +37,7 @@ from kernel.lanes.takeover import Takeover
 from kernel.lanes.task_outcomes import TaskOutcomes
 from kernel.lanes.types import Claim, Failure, Outcome, Settled, Success
 from kernel.ledger.base import TERMINAL
+from kernel.patience import patiently
 from kernel.pipe import PipeLost
 from kernel.redis import RedisClients
 from kernel.telemetry import metrics
@@ -74,6 +75,7 @@ class StreamLane:
         """Set when the lease has lapsed: every claim is void. Cleared once a new lease exists."""
         self.epoch = 0
         self._clients = clients
+        self._redis = config.redis
         self._clock = clock
         self.worker_id = worker_id
         self._ttl = seconds(config.worker.heartbeat_ttl)
@@ -120,7 +122,16 @@ class StreamLane:
     # Life cycle.
 
     async def start(self) -> None:
-        """Registers the worker and begins to renew its lease. Raises `UNAVAILABLE` where Redis does not answer."""
+        """Registers the worker and begins to renew its lease.
+
+        Raises `UNAVAILABLE` where Redis does not answer for as long as `redis.start_patience`.
+        """
+        await patiently(self._register, self._redis, self._clock)
+        self._connects = self._link.connects + self._reading.connects
+        self._next_reconcile = self._clock.monotonic() + self._ttl / 2
+        self._settler.start()
+
+    async def _register(self) -> None:
         self._loop = loop = asyncio.get_running_loop()
         client = self._clients.thread_client(max(0.5, self._ttl / 3))
         beat = stream_beat(self._lanes, self.worker_id, self._ttl)
@@ -134,9 +145,6 @@ class StreamLane:
             await asyncio.to_thread(self._heartbeat.stop)
             self._heartbeat = None
             raise unavailable(f"Redis at {self._clients.address} does not answer: {error}") from error
-        self._connects = self._link.connects + self._reading.connects
-        self._next_reconcile = self._clock.monotonic() + self._ttl / 2
-        self._settler.start()
 
     async def stop(self) -> None:
         """Finishes what is being settled, ends the lease and leaves. Safe twice."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 
 from kernel.breakers import result_of
 from kernel.clock import Clock
@@ -50,7 +51,7 @@ class Endings:
         """Sends the job of a claim to where its outcome belongs; `told` becomes what that came to."""
         if isinstance(outcome, Failure):
             outcome.message = writable(outcome.message)
-        verdict = judge(claim, outcome, self._rule, self._clock.now_ms())
+        verdict = judge(claim, outcome, self._rule, self._clock.now_ms(), random.random())  # noqa: S311 - spreads load
         if verdict.kind == "r":
             self._promoter.hint(verdict.wait_ms / 1000)
 

@@ -38,6 +38,7 @@ from kernel.lists.promoter import Promoter
 from kernel.lists.settling import Settling
 from kernel.lists.strays import Held, Strays, queue_of
 from kernel.lists.taking import MOST, Gate, Taken, Taking
+from kernel.patience import patiently
 from kernel.pipe import PipeLost
 from kernel.redis import RedisClients
 from kernel.tasks import ended
@@ -78,6 +79,7 @@ class ListLane:
         self.names = names = ListNames(worker)
         self.solo = Solo(clock, seconds(worker.reap_interval))
         self._clients = clients
+        self._redis = config.redis
         self._clock = clock
         self._ttl = ttl = seconds(worker.heartbeat_ttl)
         self._patience = patience = max(1.0, seconds(config.redis.read_timeout))
@@ -126,7 +128,16 @@ class ListLane:
     # Life cycle.
 
     async def start(self) -> None:
-        """Begins the heartbeat. Raises `UNAVAILABLE` where Redis does not answer."""
+        """Begins the heartbeat.
+
+        Raises `UNAVAILABLE` where Redis does not answer for as long as `redis.start_patience`.
+        """
+        await patiently(self._register, self._redis, self._clock)
+        self._settling.start()
+        await self._promoter.start()
+        await self._strays.start()
+
+    async def _register(self) -> None:
         self._loop = loop = asyncio.get_running_loop()
         client = self._clients.thread_client(max(0.5, self._ttl / 3))
         beat = list_beat(self.names, self.worker_id, self._ttl, self._clock, self._payloads)
@@ -139,9 +150,6 @@ class ListLane:
             await asyncio.to_thread(self._heartbeat.stop)
             self._heartbeat = None
             raise unavailable(f"Redis at {self._clients.address} does not answer: {error}") from error
-        self._settling.start()
-        await self._promoter.start()
-        await self._strays.start()
 
     async def stop(self) -> None:
         """Gives back what is held, settles the rest, ends the heartbeat. Safe twice."""

@@ -14,6 +14,7 @@ from kernel import keys
 from kernel.errors import FetchboxError
 from kernel.log.groups import create_group
 from kernel.log.shapes import Shape, shapes
+from kernel.patience import patiently
 from kernel.redis import RedisClients
 
 _PARTITIONS: Final = "partitions"
@@ -22,9 +23,13 @@ _PARTITIONS: Final = "partitions"
 async def provision(clients: RedisClients, config: config_pb2.Config) -> None:
     """Creates what is missing and records the retention; run it as often, and as many at once, as you like.
 
-    FetchboxError FAILED_PRECONDITION where a topic was created with another number of partitions; nothing of that topic
-    or of later ones is changed then.
+    It waits for Redis as the start of a role does (`redis.start_patience`). FetchboxError FAILED_PRECONDITION where a
+    topic was created with another number of partitions; nothing of that topic or of later ones is changed then.
     """
+    await patiently(lambda: _provision(clients, config), config.redis)
+
+
+async def _provision(clients: RedisClients, config: config_pb2.Config) -> None:
     for shape in shapes(config):
         await _fix_partitions(clients, shape)
     for shape in shapes(config):

@@ -102,8 +102,8 @@ def test_the_next_attempt_waits_as_long_as_the_last_one_was_told_to() -> None:
     world.settle()
     world.end(world.run_id("a"), "error", code="HANDLER_HTTP_429", wait_ms=5000)
     made = world.settle()
-    assert _data(world, "step.retry.scheduled")["backoffMs"] == 5100
-    assert made.next_ms == world.now_ms + 5100
+    assert _data(world, "step.retry.scheduled")["backoffMs"] == 6250
+    assert made.next_ms == world.now_ms + 6250
     assert not world.wrong()
 
 
