@@ -153,7 +153,7 @@ async def _together(
 ) -> "Service":
     from kernel.labels import configure_labels  # noqa: PLC0415
     from kernel.service import Duty, Service  # noqa: PLC0415
-    from kernel.telemetry import metrics  # noqa: PLC0415
+    from kernel.telemetry.metrics_server import server_of  # noqa: PLC0415
 
     configure_labels(config)
     duties: list[Duty] = []
@@ -161,8 +161,8 @@ async def _together(
         bootstrap = importlib.import_module(BOOTSTRAPS[role])
         arguments = (config,) if role is Role.GATEWAY else (config, resources)
         duties.extend((await bootstrap.build(*arguments)).duties)
-    if config.observability.metrics_port:
-        duties.append(metrics.serve(config.observability.metrics_port))
+    if (shown := server_of(config)) is not None:
+        duties.append(shown)
     if ready_file is not None:
         duties.append(ReadyFile(ready_file))
     return Service(name, duties)

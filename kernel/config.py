@@ -18,7 +18,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.duration_pb2 import Duration
 
 from fetchbox.config.v1.config_pb2 import Config, JobType, Task
-from kernel import config_secrets, keys
+from kernel import config_access, config_addresses, config_secrets, config_storage, keys
 from kernel.config_text import parse_yaml, read_table
 from kernel.config_values import ConfigError, apply
 from kernel.flows.definition_checks import checks as flow_checks
@@ -31,6 +31,7 @@ _SEED_002_SECTIONS = ("redis", "worker", "producer", "circuit_breaker", "observa
 
 _NOT_IN_SEED_002 = frozenset(
     {
+        "observability.metrics_listen",
         "observability.namespace",
         "producer.max_backlog",
         "producer.scan_interval",
@@ -152,9 +153,19 @@ def _is_map(field: FieldDescriptor) -> bool:
     return field.message_type is not None and field.message_type.GetOptions().map_entry
 
 
+def _is_text(key: str) -> bool:
+    """Whether a key is a string, which is taken as it is: `[::1]:8080` is an address and no list."""
+    *sections, name = key.split(".")
+    descriptor: Any = Config.DESCRIPTOR
+    for section in sections:
+        descriptor = descriptor.fields_by_name[section].message_type
+    field = descriptor.fields_by_name[name]
+    return bool(field.type == FieldDescriptor.TYPE_STRING and not field.is_repeated)
+
+
 def _override(config: Config, key: str, name: str, text: str) -> None:
     try:
-        value: Any = parse_yaml(text) if text.startswith(("[", "{")) else text
+        value: Any = parse_yaml(text) if text.startswith(("[", "{")) and not _is_text(key) else text
     except ValueError as error:
         raise ConfigError(name, f"is not valid YAML: {error} (overrides {key})") from error
     for part in reversed(key.split(".")):
@@ -196,7 +207,8 @@ def _cross_checks(config: Config) -> Iterator[tuple[str, str]]:
     for name, value in _tasks(config):
         yield from _task_checks(config, f"tasks.{name}", value)
     yield from flow_checks(config)
-    yield from config_secrets.checks(config)
+    for part in (config_addresses, config_access, config_storage, config_secrets):
+        yield from part.checks(config)
 
 
 def _list_checks(config: Config) -> Iterator[tuple[str, str]]:
@@ -243,8 +255,6 @@ def _tasks(config: Config) -> Iterator[tuple[str, Task]]:
 def _task_checks(config: Config, key: str, value: Task) -> Iterator[tuple[str, str]]:
     if value.handler in _ENDPOINTS and not value.endpoint:
         yield f"{key}.endpoint", f"is required by the handler {value.handler!r}"
-    if value.endpoint and not value.endpoint.lower().startswith(("http://", "https://")):
-        yield f"{key}.endpoint", "must be an http or https URL"
     backoff = config.worker.backoff
     base = value.backoff.base if value.backoff.HasField("base") else backoff.base
     longest = value.backoff.max if value.backoff.HasField("max") else backoff.max

@@ -5,6 +5,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from difflib import get_close_matches
 from typing import Any
 
 from google.protobuf.descriptor import FieldDescriptor
@@ -15,6 +16,8 @@ from fetchbox.gateway.v1 import options_pb2
 
 _UNITS_NS = {"ns": 1, "us": 10**3, "µs": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
 _DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ns|us|µs|ms|s|m|h)")
+_LONGEST_NS = 876_000 * 3600 * 10**9
+_SHOWN = 128
 _INTEGERS = frozenset({FieldDescriptor.CPPTYPE_INT32, FieldDescriptor.CPPTYPE_INT64, FieldDescriptor.CPPTYPE_UINT32})
 _FLOATS = frozenset({FieldDescriptor.CPPTYPE_DOUBLE, FieldDescriptor.CPPTYPE_FLOAT})
 _TOKENS = frozenset({"security.operator_tokens", "security.tenant_tokens"})
@@ -35,10 +38,12 @@ def duration(text: str) -> Duration:
     """`500ms`, `5s`, `1h30m` as a duration. Raises `ValueError` for anything else."""
     position, total = 0, 0
     while match := _DURATION.match(text, position):
-        total += round(float(match[1]) * _UNITS_NS[match[2]])
+        total += round(min(float(match[1]) * _UNITS_NS[match[2]], 2.0 * _LONGEST_NS))
         position = match.end()
     if position != len(text) or not text:
-        raise ValueError(f"{text!r} is no duration; write it like 500ms, 5s or 24h")
+        raise ValueError(f"{text[:_SHOWN]!r} is no duration; write it like 500ms, 5s or 24h")
+    if total > _LONGEST_NS:
+        raise ValueError(f"{text[:_SHOWN]!r} is longer than 876000h, which is a hundred years")
     return Duration(seconds=total // 10**9, nanos=total % 10**9)
 
 
@@ -54,10 +59,15 @@ def apply(message: Message, values: Mapping[str, Any], *, prefix: str = "", from
         field: FieldDescriptor | None = message.DESCRIPTOR.fields_by_name.get(str(name))  # type: ignore[assignment]  # upb and Python descriptors are one
         with broken.noted(key):
             if field is None:
-                known = ", ".join(sorted(message.DESCRIPTOR.fields_by_name))
-                raise ValueError(f"is not a known key; known here: {known}")
+                raise ValueError(_unknown(str(name), sorted(message.DESCRIPTOR.fields_by_name)))
             _set(message, field, value, key, from_text)
     broken.end()
+
+
+def _unknown(name: str, known: list[str]) -> str:
+    meant = get_close_matches(name, known, 1)
+    guess = f"did you mean {meant[0]}? " if meant else ""
+    return f"is not a known key; {guess}known here: {', '.join(known)}"
 
 
 class _Broken:

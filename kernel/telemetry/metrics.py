@@ -1,4 +1,4 @@
-"""Every metric of FetchBox, in one registry, and the small server that shows them on loopback.
+"""Every metric of FetchBox, in one registry.
 
 Labels are bounded: job types and queues outside the configuration and failure codes that are none of ours count as
 `other`, and no label of any metric has more than 50 values; jobs, hosts and tenants are never labels. Names follow
@@ -8,12 +8,10 @@ Prometheus: `_total` for counters, base units (seconds, bytes).
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Iterable
 from typing import Final
-from wsgiref.simple_server import WSGIServer
 
-from prometheus_client import CollectorRegistry, ProcessCollector, start_http_server
+from prometheus_client import CollectorRegistry, ProcessCollector
 
 from fetchbox.errors.v1.errors_pb2 import FailureCode
 from kernel import keys
@@ -22,7 +20,7 @@ from kernel.telemetry.bounded import BoundedCounter as Counter
 from kernel.telemetry.bounded import BoundedGauge as Gauge
 from kernel.telemetry.bounded import BoundedHistogram as Histogram
 
-__all__ = ["OTHER", "REGISTRY", "configure", "serve"]
+__all__ = ["OTHER", "REGISTRY", "configure"]
 
 REGISTRY: Final = CollectorRegistry(auto_describe=True)
 ProcessCollector(registry=REGISTRY)  # memory, CPU, open files, and the start by which a crash loop is seen
@@ -237,41 +235,3 @@ def flow(name: str) -> str:
 def code(name: str) -> str:
     """The label value of a failure code."""
     return name if name in _CODES or _HTTP_CODE.fullmatch(name) else OTHER
-
-
-class MetricsServer:
-    """Shows the registry at `http://127.0.0.1:{port}/metrics` from a thread of its own; a `Duty` of a service."""
-
-    name = "metrics"
-
-    def __init__(self, port: int, host: str = "127.0.0.1") -> None:
-        self.port = port
-        self._host = host
-        self._running: tuple[WSGIServer, threading.Thread] | None = None
-
-    async def start(self) -> None:
-        """Listens; port 0 takes a free one, which `port` then tells. OSError where the port is taken."""
-        try:
-            self._running = start_http_server(self.port, self._host, registry=REGISTRY)
-        except OSError as error:
-            problem = f"cannot show metrics at {self._host}:{self.port} (observability.metrics_port): {error.strerror}"
-            raise OSError(error.errno, problem) from error
-        self.port = self._running[0].server_port
-
-    async def drain(self, grace: float) -> None:
-        """Nothing to wait for: metrics are shown until the end."""
-
-    async def stop(self) -> None:
-        """Stops listening; safe twice."""
-        if self._running is None:
-            return
-        server, thread = self._running
-        self._running = None
-        server.shutdown()
-        server.server_close()
-        thread.join()
-
-
-def serve(port: int) -> MetricsServer:
-    """A server of the metrics on loopback, not yet started."""
-    return MetricsServer(port)
