@@ -3,7 +3,7 @@
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping
+from collections.abc import Iterable, MutableMapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,6 +15,7 @@ from google.protobuf.message import Message
 from cli.command import command, group
 from cli.output import out
 from cli.settings import config_problem, settings
+from cli.variables import unread
 from fetchbox.config.v1.config_pb2 import Config
 
 app = group("Check a configuration, and show what holds with its defaults and the environment.")
@@ -51,26 +52,14 @@ def check(context: typer.Context, file: File = None) -> None:
         raise config_problem(error, path) from error
     tasks = sorted({*handlers, *handlers.remote})
     named = {"job_types": sorted(config.job_types), "tasks": tasks, "flows": sorted(config.flows)}
-    if path is not None and not path.exists():
-        out.note(f"there is no {path}: the defaults hold", "yellow")
-    for name, right in _misnamed(os.environ):
-        out.note(f"{name} overrides nothing: the variable is {right}", "yellow")
+    warnings = list(unread(os.environ, config))
+    for warning in warnings:
+        out.note(warning, "yellow")
     if out.json:
-        out.document({"valid": True, **named})
+        out.document({"valid": True, **named, "warnings": warnings})
     else:
         told = (f"{what.replace('_', ' ')}: {', '.join(names) or 'none'}" for what, names in named.items())
         out.line(f"valid; {'; '.join(told)}")
-
-
-def _misnamed(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Variables that have `FETCHBOX_` where the key has a bare name, or the other way round; and the right ones."""
-    from kernel.config import environment_names  # noqa: PLC0415  # 0.3 s that most commands need not pay
-
-    for right, key in environment_names():
-        bare = key.upper().replace(".", "_")
-        for name in (bare, f"FETCHBOX_{bare}"):
-            if name != right and name in environ:
-                yield name, right
 
 
 @command(app)
@@ -104,6 +93,7 @@ def redacted(config: Config) -> dict[str, Any]:
     tenants = sorted(set(safe.security.tenant_tokens.values()))
     safe.security.tenant_tokens.clear()
     safe.security.tenant_tokens.update({f"{_REDACTED} {number}": tenant for number, tenant in enumerate(tenants, 1)})
+    safe.security.SetInParent()
     for pool in safe.proxies.values():
         urls = [_without_credentials(url) for url in pool.urls]
         del pool.urls[:]
@@ -120,6 +110,7 @@ def redacted(config: Config) -> dict[str, Any]:
     table: dict[str, Any] = MessageToDict(
         safe, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
     )
+    _drop_empty_tokens(table["security"])
     for name, kind in safe.job_types.items():
         table["job_types"][name]["options"] = json.loads(kind.options or b"{}")
     for name, found in tasks.items():
@@ -130,6 +121,13 @@ def redacted(config: Config) -> dict[str, Any]:
         for key, step in flow.steps.items():
             _show_json(shown["steps"][key], step, "with", "options")
     return table
+
+
+def _drop_empty_tokens(security: dict[str, Any]) -> None:
+    """Tokens that are there and empty are refused, and what is shown is to be a configuration."""
+    for name in ("operator_tokens", "tenant_tokens"):
+        if not security[name]:
+            del security[name]
 
 
 def _show_json(table: dict[str, Any], message: Message, *names: str) -> None:

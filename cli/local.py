@@ -55,6 +55,7 @@ class LocalPlatform:
         self._lock: IO[str] | None = None
         self._restarts: list[float] = []
         self._metrics: dict[Role, int] = {}
+        self._metrics_host = "127.0.0.1"
 
     def start(self) -> None:
         """Starts and provisions the servers, then starts the roles. Raises CommandError or StartError."""
@@ -114,17 +115,22 @@ class LocalPlatform:
         return dict(self._environ)
 
     @property
-    def metrics(self) -> dict[str, int]:
-        """The ports at which the roles show their metrics; empty where they are off."""
-        return {role.value: port for role, port in self._metrics.items() if port}
+    def metrics(self) -> dict[str, str]:
+        """`host:port` where each role shows its metrics; empty where they are off."""
+        return {role.value: f"{self._metrics_host}:{port}" for role, port in self._metrics.items() if port}
 
     @property
     def _state_file(self) -> Path:
         return self.data / "running.json"
 
     def _take_lock(self) -> None:
-        self.data.mkdir(parents=True, exist_ok=True)
-        lock = (self.data / "lock").open("w")
+        try:
+            self.data.mkdir(parents=True, exist_ok=True)
+            lock = (self.data / "lock").open("w")
+        except OSError as error:
+            raise CommandError(
+                f"the data cannot be kept in {self.data}: {error.strerror}", USAGE, hint="Name a directory with --data."
+            ) from error
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -163,6 +169,12 @@ class LocalPlatform:
     def _metrics_ports(self, config: Config, free: Iterator[int]) -> dict[Role, int]:
         """The roles that there are, each with a port of its own, since each is a process; 0 where metrics are off."""
         first = config.observability.metrics_port
+        if config.observability.metrics_listen:
+            self._metrics_host, _, port = config.observability.metrics_listen.rpartition(":")
+            first = int(port)
+        if first + len(ROLES) > 65_536 and not self._any_ports:
+            rule = f"leaves no {len(ROLES)} ports from {first} on: each role has one of its own"
+            raise CommandError(f"observability.metrics_port: {rule}", USAGE, "CONFIG")
         return {
             role: (next(free) if self._any_ports else first + place) if first else 0
             for place, role in enumerate(ROLES)
@@ -179,7 +191,9 @@ class LocalPlatform:
 
     def _start_roles(self) -> None:
         for role, port in self._metrics.items():
-            child = self._child(role, {"OBSERVABILITY_METRICS_PORT": str(port)})
+            listen = f"{self._metrics_host}:{port}" if self.config.observability.metrics_listen else ""
+            own = {"OBSERVABILITY_METRICS_PORT": str(port), "FETCHBOX_OBSERVABILITY_METRICS_LISTEN": listen}
+            child = self._child(role, own)
             self.roles[role] = child
             child.launch()
         for child in self.roles.values():
@@ -193,6 +207,7 @@ class LocalPlatform:
         log = self.data / "logs" / f"{role}.log"
         prompt = {"PYTHONUNBUFFERED": "1"}  # what a handler prints is in the log at once
         environ = {**os.environ, **prompt, **self._environ, **own}
+        environ.pop("FETCHBOX_CONFIG", None)  # the option says it, and where its file is missing the defaults hold
         child = Child(role, argv, log, lambda: is_ready(ready, child.pid), environ=environ)
         return child
 

@@ -49,7 +49,7 @@ def _version(wanted: bool) -> None:
 def root(
     context: typer.Context,
     config: Annotated[
-        Path | None, typer.Option(envvar="FETCHBOX_CONFIG", help="TOML or YAML; missing means defaults.")
+        Path | None, typer.Option(envvar="FETCHBOX_CONFIG", help="TOML or YAML; none means defaults.")
     ] = None,
     ingest: Annotated[
         str,

@@ -2,6 +2,7 @@
 
 import errno
 import importlib
+import os
 from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
@@ -14,7 +15,8 @@ from cli.lake.problems import lake_problems
 from cli.output import out
 from cli.problems import UNAVAILABLE, CommandError, from_kernel
 from cli.ready import ReadyFile
-from cli.settings import config_problem, load_config, settings
+from cli.settings import config_problem, existing, load_config, settings
+from cli.variables import unread
 
 if TYPE_CHECKING:
     from fetchbox.config.v1.config_pb2 import Config
@@ -55,7 +57,7 @@ BOOTSTRAPS = {
 def serve(
     context: typer.Context,
     role: Annotated[list[Role], typer.Option("--role", help="What this process does; give it again for more.")],
-    config: Annotated[Path | None, typer.Option(help="TOML or YAML; a missing file means the defaults.")] = None,
+    config: Annotated[Path | None, typer.Option(help="TOML or YAML; default: none, and the defaults hold.")] = None,
     ready_file: Annotated[
         Path | None, typer.Option(help="A file that holds the process id from when it serves until it drains.")
     ] = None,
@@ -73,10 +75,9 @@ def serve(
     `fetchbox serve --role=ingest --role=gateway`
     """
     options = settings(context)
-    path = config or options.config
-    if path is not None and not path.exists():
-        out.note(f"there is no {path}: the defaults hold", "yellow")
-    loaded = load_config(path)
+    loaded = load_config(existing(config or options.config))
+    for warning in unread(os.environ, loaded):
+        out.note(warning, "yellow")
     run(loaded, chosen(role, loaded), ready_file)
 
 

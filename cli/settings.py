@@ -58,13 +58,22 @@ class Settings:
 
     def load(self, path: Path | None = None) -> "Config":
         """The checked configuration, of `path` or of `--config`. Raises a CommandError that names what is wrong."""
-        return load_config(path or self.config, environment())
+        return load_config(existing(path or self.config), environment())
 
 
 def settings(context: typer.Context) -> Settings:
     """The settings of the running command."""
     found = context.find_object(Settings)
     return found if found is not None else Settings()
+
+
+def existing(path: Path | None) -> Path | None:
+    """A file that was named, which must be there: whoever names one does not mean the defaults. CommandError."""
+    if path is None or os.path.lexists(path):
+        return path
+    raise CommandError(
+        f"there is no {path}", USAGE, "CONFIG", "Name a file that is there, or none: then the defaults hold."
+    )
 
 
 def load_config(path: Path | None, environ: Mapping[str, str] | None = None) -> "Config":

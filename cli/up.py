@@ -1,5 +1,6 @@
 """`fetchbox up`: the whole platform on this machine, until Ctrl-C."""
 
+import os
 import shlex
 import signal
 import threading
@@ -13,6 +14,7 @@ from cli.found_data import DATA, DATA_VARIABLE
 from cli.output import out
 from cli.problems import UNAVAILABLE, CommandError
 from cli.settings import settings
+from cli.variables import unread
 
 if TYPE_CHECKING:
     from cli.local import LocalPlatform
@@ -44,13 +46,16 @@ def up(
     from cli.local import LocalPlatform  # noqa: PLC0415
 
     path = config or settings(context).config
-    if path is not None and not path.exists():
+    if path is not None and not os.path.lexists(path):
         out.note(f"there is no {path}: the defaults hold", "yellow")
+        path = None
     platform = LocalPlatform(data, path, any_ports=any_ports)
     ending = _Ending(platform)
     try:
         out.note("starting …", "dim")
         platform.start()
+        for warning in unread(os.environ, platform.config):
+            out.note(warning, "yellow")
         _show(platform)
         while not ending.asked.wait(_LOOK_SECONDS):
             for event in platform.mend():
@@ -58,6 +63,8 @@ def up(
         out.note("finishing what runs; Ctrl-C again to end at once …", "dim")
     except StartError as error:
         raise CommandError(str(error), UNAVAILABLE) from error
+    except OSError as error:
+        raise CommandError(f"cannot start on {data}: {error}", UNAVAILABLE) from error
     finally:
         platform.stop(grace)
     out.note("ended; everything accepted is kept in " + str(data), "dim")
@@ -93,7 +100,7 @@ def _show(platform: "LocalPlatform") -> None:
     }
     ports = platform.metrics
     if ports:
-        where["metrics"] = ", ".join(f"{role} 127.0.0.1:{port}" for role, port in ports.items())
+        where["metrics"] = ", ".join(f"{role} {address}" for role, address in ports.items())
     if config.producer.scan_dir:
         where["files from"] = config.producer.scan_dir
     if out.json:

@@ -188,9 +188,13 @@ def test_wrong_usage_ends_with_2(cli: CommandLine, call: tuple[str, ...], words:
 
 @pytest.mark.req("R002-cli.03")
 def test_a_missing_configuration_file_means_defaults(cli: CommandLine) -> None:
-    shown = cli.run("config", "show", "missing.toml", "--json")
+    """Where none was named, and for `up`; elsewhere one that was named must be there (ADR 0019)."""
+    shown = cli.run("config", "show", "--json")
     assert shown.returncode == 0
-    assert json.loads(shown.stdout) == json.loads(cli.run("config", "show", "--json").stdout)
+    assert json.loads(shown.stdout)["worker"]["count"] == 16
+    run = cli.run("up", "--config", "missing.toml", environ={"WORKER_COUNT": "no"})
+    assert "there is no missing.toml: the defaults hold" in run.stderr
+    assert "the environment" in run.stderr, "what is wrong is not said of a file that is not there"
 
 
 @pytest.mark.req("R002-cli.02", "R002-cli.04", "R002-cli.05")
@@ -259,21 +263,70 @@ def test_a_secret_that_a_task_needs_is_named(cli: CommandLine) -> None:
     assert cli.run("config", "check", "own.toml", environ={"MODELS_KEY": "x"}).returncode == 0
 
 
-def test_a_check_says_when_there_is_no_file(cli: CommandLine) -> None:
-    run = cli.run("config", "check", "missing.toml")
-    assert run.returncode == 0
-    assert "there is no missing.toml: the defaults hold" in run.stderr
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("config", "check", "missing.toml"),
+        ("--config", "missing.toml", "config", "show"),
+        ("serve", "--role=operator", "--config=missing.toml"),
+        ("--config=missing.toml", "jobs", "list"),
+    ],
+)
+def test_a_file_that_was_named_must_be_there(cli: CommandLine, arguments: tuple[str, ...]) -> None:
+    run = cli.run(*arguments)
+    assert run.returncode == 2, run
+    assert "there is no missing.toml" in run.stderr
+    assert cli.run("config", "check", environ={"FETCHBOX_CONFIG": "missing.toml"}).returncode == 2
+
+
+WRONG = [
+    ("FETCHBOX_GATEWAY_LISTEN", "nope", "gateway.listen"),
+    ("FETCHBOX_INGEST_LISTEN", ":50051", "ingest.listen"),
+    ("FETCHBOX_OPERATOR_LISTEN", "0.0.0.0:1", "trusted_network"),
+    ("REDIS_ADDR", "redis://localhost:6379", "redis.addr"),
+    ("REDIS_ADDR", "localhost:99999", "redis.addr"),
+    ("FETCHBOX_OBJECT_STORE_ENDPOINT", "localhost:9000", "object_store.endpoint"),
+    ("FETCHBOX_OBJECT_STORE_BUCKET", "Bad_Bucket", "object_store.bucket"),
+    ("FETCHBOX_SECURITY_OPERATOR_TOKENS", ",", "FETCHBOX_SECURITY_OPERATOR_TOKENS"),
+    ("FETCHBOX_SECURITY_TENANT_TOKENS", "{a: b", "FETCHBOX_SECURITY_TENANT_TOKENS"),
+    ("WORKER_COUNT", "many", "WORKER_COUNT"),
+    ("OBSERVABILITY_METRICS_PORT", "70000", "observability.metrics_port"),
+    ("FETCHBOX_SECURITY_TLS_CERT_FILE", "c", "security.tls"),
+]
+
+
+@pytest.mark.parametrize(("name", "value", "named"), WRONG)
+def test_a_wrong_value_gets_a_line_and_no_traceback(cli: CommandLine, name: str, value: str, named: str) -> None:
+    for arguments in (("config", "check"), ("serve", "--role=gateway"), ("up",)):
+        run = cli.run(*arguments, environ={name: value})
+        assert run.returncode == 2, run
+        assert named in run.stderr
+        assert "Traceback" not in run.stderr
+
+
+def test_up_says_where_it_cannot_keep_its_data(cli: CommandLine) -> None:
+    (cli.directory / "file").write_text("")
+    for data in ("file", "file/below", "/proc/fetchbox", "/dev/null"):
+        run = cli.run("up", "--data", data)
+        assert run.returncode == 2, run
+        assert data in run.stderr
+        assert "Traceback" not in run.stderr
 
 
 @pytest.mark.req("R002-cli.06")
 def test_a_check_names_a_variable_that_overrides_nothing(cli: CommandLine) -> None:
     """A bare name where the key has a prefix, and the other way round."""
     environ = {"FETCHBOX_PRODUCER_SCAN_DIR": "/in", "WORKER_FILE_ROOTS": "/in", "FETCHBOX_WORKER_INGEST": "there:1"}
+    environ |= {"FETCHBOX_GATEWAY_LISTNE": "h:1", "FETCHBOX_SECRET_X": "x", "FETCHBOX_XYZZY_": "x"}
+    environ |= {"FETCHBOX_PORT": "tcp://10.0.0.1:80", "FETCHBOX_INGEST_SERVICE_HOST": "10.0.0.1"}  # Kubernetes
     run = cli.run("config", "check", environ=environ)
     assert run.returncode == 0, run
     assert set(run.stderr.splitlines()) == {
         "FETCHBOX_PRODUCER_SCAN_DIR overrides nothing: the variable is PRODUCER_SCAN_DIR",
         "WORKER_FILE_ROOTS overrides nothing: the variable is FETCHBOX_WORKER_FILE_ROOTS",
+        "FETCHBOX_GATEWAY_LISTNE is read by nothing; did you mean FETCHBOX_GATEWAY_LISTEN?",
+        'FETCHBOX_SECRET_X is read by nothing: [secrets.NAME] with source = "env:FETCHBOX_SECRET_X" declares it',
+        "FETCHBOX_XYZZY_ is read by nothing",
     }
 
 

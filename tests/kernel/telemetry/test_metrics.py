@@ -14,8 +14,10 @@ from prometheus_client.metrics import MetricWrapperBase
 from prometheus_client.parser import text_string_to_metric_families
 
 from fetchbox.errors.v1.errors_pb2 import FailureCode
+from kernel.config import load
 from kernel.telemetry import metrics
 from kernel.telemetry.bounded import BoundedCounter
+from kernel.telemetry.metrics_server import MetricsServer, server_of
 
 
 async def _scrape(port: int) -> str:
@@ -35,7 +37,7 @@ def _samples(text: str) -> dict[str, float]:
 
 
 async def test_a_scrape_shows_what_was_counted() -> None:
-    server = metrics.serve(0)
+    server = MetricsServer(0)
     await server.start()
     try:
         before = _samples(await _scrape(server.port))
@@ -63,12 +65,12 @@ async def test_a_scrape_shows_what_was_counted() -> None:
 
 
 async def test_the_server_listens_on_loopback_alone_and_lets_go() -> None:
-    server = metrics.serve(0)
+    server = MetricsServer(0)
     await server.start()
     port = server.port
     assert server._running is not None
     assert server._running[0].server_address[0] == "127.0.0.1"
-    other = metrics.serve(port)
+    other = MetricsServer(port)
     with pytest.raises(OSError, match=str(port)):
         await other.start()
     await other.stop()
@@ -78,7 +80,7 @@ async def test_the_server_listens_on_loopback_alone_and_lets_go() -> None:
 
 
 async def test_only_reading_is_possible() -> None:
-    server = metrics.serve(0)
+    server = MetricsServer(0)
     await server.start()
     try:
         request = urllib.request.Request(f"http://127.0.0.1:{server.port}/metrics", data=b"x", method="POST")
@@ -94,6 +96,58 @@ async def test_only_reading_is_possible() -> None:
         assert await asyncio.to_thread(post) >= 400
     finally:
         await server.stop()
+
+
+async def _status(port: int, token: str | None, host: str = "127.0.0.1") -> int:
+    def get() -> int:
+        headers = {} if token is None else {"Authorization": token}
+        try:
+            with urllib.request.urlopen(
+                urllib.request.Request(f"http://{host}:{port}/metrics", headers=headers), timeout=5
+            ) as answer:
+                return int(answer.status)
+        except HTTPError as refused:
+            with refused:
+                return refused.code
+
+    return await asyncio.to_thread(get)
+
+
+@pytest.mark.parametrize(
+    ("listen", "trusted", "asked"),
+    [("0.0.0.0:0", "false", True), ("0.0.0.0:0", "true", False), ("127.0.0.2:0", "false", False)],
+)
+async def test_metrics_listen_where_configured_and_ask_who_is_there_beyond_loopback(
+    listen: str, trusted: str, asked: bool
+) -> None:
+    server = server_of(
+        load(
+            None,
+            {
+                "FETCHBOX_OBSERVABILITY_METRICS_LISTEN": listen,
+                "FETCHBOX_SECURITY_OPERATOR_TOKENS": "one,two",
+                "FETCHBOX_SECURITY_TRUSTED_NETWORK": trusted,
+            },
+        )
+    )
+    assert server is not None
+    await server.start()
+    host = listen.partition(":")[0].replace("0.0.0.0", "127.0.0.1")
+    try:
+        for token in (None, "", "Bearer", "Bearer ", "Bearer thr\u00fc", "Basic one", "one", "Bearer one two"):
+            assert await _status(server.port, token, host) == (401 if asked else 200), token
+        for token in ("Bearer one", "bearer two"):
+            assert await _status(server.port, token, host) == 200
+    finally:
+        await server.stop()
+
+
+def test_metrics_are_off_where_neither_key_says_where() -> None:
+    assert server_of(load(None, {"OBSERVABILITY_METRICS_PORT": "0"})) is None
+    own = load(None, {"OBSERVABILITY_METRICS_PORT": "0", "FETCHBOX_OBSERVABILITY_METRICS_LISTEN": "127.0.0.1:7"})
+    server = server_of(own)
+    assert server is not None
+    assert server.port == 7
 
 
 @pytest.fixture
