@@ -65,7 +65,7 @@ def serve(
     """Serve until SIGTERM or Ctrl-C, then finish what runs. A second signal ends it at once.
 
     A worker does what the role `reaper` does, too. `all` is without a producer where no producer.scan_dir is set, and
-    without an exporter where fetchbox[export] is not installed.
+    without an exporter where the extra `export` is not installed.
 
     Exit codes: 0 after a signal, 2 for a configuration that cannot be used, 3 where the streams were made with another
     number of partitions, 4 when a subsystem cannot be started.

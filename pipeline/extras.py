@@ -12,7 +12,7 @@ class ExtraMissingError(ImportError):
     """A package is not installed; the message says how it is."""
 
     def __init__(self, extra: str, package: str) -> None:
-        super().__init__(f"{package} is not installed: pip install 'fetchbox[{extra}]'")
+        super().__init__(f"{package} is not installed: in a checkout of FetchBox, pip install '.[{extra}]'")
         self.extra = extra
 
 

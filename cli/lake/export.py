@@ -9,7 +9,7 @@ import typer
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from cli.command import command
-from cli.lake.problems import lake_problems
+from cli.lake.problems import lake_problems, with_store
 from cli.output import out, stderr
 from cli.serve import Role, run
 from cli.settings import settings
@@ -27,14 +27,14 @@ def export(
 ) -> None:
     """Write what is on the streams into the lake, as Parquet in the object store, until SIGTERM or Ctrl-C.
 
-    It does what `fetchbox serve --role=exporter` does, and needs pip install 'fetchbox[export]'. Any number of them may
+    It does what `fetchbox serve --role=exporter` does, and needs the extra `export`. Any number of them may
     run, also beside `fetchbox up`: each entry is written once. With --once nothing waits for its segment to fill.
 
     `fetchbox export --once`
 
     `fetchbox --config fetchbox.toml export`
     """
-    config = settings(context).load()
+    config = with_store(settings(context).load())
     with lake_problems():
         from pipeline.extras import require  # noqa: PLC0415  # a layer that most commands do not need
 

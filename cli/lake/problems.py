@@ -1,14 +1,41 @@
 """What may be wrong with the lake, and with what reads it."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from cli.problems import REFUSED, SOME_FAILED, UNAVAILABLE, USAGE, CommandError, from_kernel
 
+if TYPE_CHECKING:
+    from fetchbox.config.v1.config_pb2 import Config
+
+_CREDENTIALS = {
+    "AWS_ACCESS_KEY_ID",
+    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+    "AWS_ENDPOINT_URL",
+    "AWS_ENDPOINT_URL_S3",
+    "AWS_PROFILE",
+    "AWS_WEB_IDENTITY_TOKEN_FILE",
+}
+"""What says that a store of AWS is meant."""
 _STORE_HINT = (
     "Is that the object store of this platform? Name it with --config, run this where `fetchbox up` was started, or set"
     " FETCHBOX_DATA to its --data."
 )
+
+
+def with_store(config: "Config") -> "Config":
+    """The configuration, which must name an object store, or the environment credentials of AWS. CommandError.
+
+    Otherwise the client would ask the metadata address of a cloud, which may not answer, or answer with anything.
+    """
+    from kernel.config import defaults  # noqa: PLC0415  # it is loaded by now
+
+    if config.object_store != defaults().object_store or _CREDENTIALS & set(os.environ):
+        return config
+    raise CommandError("no object store is configured: [object_store] says nothing", USAGE, "CONFIG", _STORE_HINT)
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import typer
 
 from cli.command import command
 from cli.lake.period import period
-from cli.lake.problems import spark_problems
+from cli.lake.problems import spark_problems, with_store
 from cli.lake.steps import Steps
 from cli.output import out
 from cli.problems import USAGE, CommandError
@@ -48,7 +48,7 @@ def report(
 ) -> None:
     """Report what happened in some days: jobs, times, failures, hosts, dead letters, breakers, flows.
 
-    It reads the lake, and needs Spark: pip install 'fetchbox[spark]'. It writes report.html, a page with charts that
+    It reads the lake, and needs Spark, the extra `spark`. It writes report.html, a page with charts that
     needs no other file, and each of its tables as Parquet and CSV. Without --from and --to: the last seven whole days.
 
     `fetchbox report --open`
@@ -56,7 +56,7 @@ def report(
     `fetchbox report --from 2026-11-01 --to 2026-11-30 --tenant acme --timezone Europe/Berlin --output november`
     """
     days = period(first, last, timezone)
-    config = settings(context).load()
+    config = with_store(settings(context).load())
     with spark_problems():
         _writable(output)  # before anything is computed
         made = _made(config, days, tenant, source)

@@ -9,7 +9,7 @@ import typer
 from rich.filesize import decimal
 
 from cli.command import command
-from cli.lake.problems import lake_problems, spark_problems
+from cli.lake.problems import lake_problems, spark_problems, with_store
 from cli.lake.steps import Steps
 from cli.output import out
 from cli.problems import SOME_FAILED
@@ -33,8 +33,8 @@ def retain(
 ) -> None:
     """Drop what is older than the configuration keeps it, and compact days that are closed.
 
-    Run it once a day. Two at once, and one that was interrupted, do no harm. It needs pip install 'fetchbox[export]'.
-    Java is started only where a day is to be compacted; that needs pip install 'fetchbox[spark]'.
+    Run it once a day. Two at once, and one that was interrupted, do no harm. It needs the extra `export`.
+    Java is started only where a day is to be compacted; that needs the extra `spark`.
 
     Exit codes: 0 all is done, 1 some is left for the next run, 2 wrong usage or configuration, 4 unavailable.
 
@@ -42,7 +42,7 @@ def retain(
 
     `fetchbox --config fetchbox.toml lake retain`
     """
-    config = settings(context).load()
+    config = with_store(settings(context).load())
     with lake_problems():
         from pipeline.extras import require  # noqa: PLC0415  # a layer that most commands do not need
 

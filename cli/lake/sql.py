@@ -11,7 +11,7 @@ from rich.cells import cell_len
 from cli.command import command
 from cli.lake import cells
 from cli.lake.period import ingest_days, zone
-from cli.lake.problems import spark_problems
+from cli.lake.problems import spark_problems, with_store
 from cli.lake.report import Source
 from cli.lake.steps import Steps
 from cli.output import out
@@ -46,7 +46,7 @@ def sql(
 ) -> None:
     """Ask the lake in SQL. Its tables are tasks, status, logs, dlq, flows and ledger; nothing is changed.
 
-    It needs Spark: pip install 'fetchbox[spark]'. --from and --to are the days (UTC) on which entries were taken in:
+    It needs Spark, the extra `spark`. --from and --to are the days (UTC) on which entries were taken in:
     what they leave out is not read. A wide row is shown as a list in a terminal; --json prints an object a line.
 
     `fetchbox sql "select state, count(*) as jobs from status group by state"`
@@ -57,7 +57,7 @@ def sql(
         raise CommandError("--csv and --json exclude each other", USAGE)
     days = ingest_days(first, last)
     most = limit if limit is not None else _SHOWN if out.terminal and not as_csv else 0
-    config = settings(context).load()
+    config = with_store(settings(context).load())
     with spark_problems():
         answer = _answer(config, query, days, zone(timezone), source, most + 1 if most else 0)
     more = bool(most) and answer.num_rows > most

@@ -8,7 +8,7 @@ import typer
 from rich.filesize import decimal
 
 from cli.command import command
-from cli.lake.problems import lake_problems
+from cli.lake.problems import lake_problems, with_store
 from cli.output import out
 from cli.settings import settings
 
@@ -24,11 +24,11 @@ _COLUMNS = ("table", "from", "to", "days", "compacted", "segments", "rows", "siz
 def status(context: typer.Context) -> None:
     """Show what is in the lake: days, rows, bytes, how far exporters are behind, and holes.
 
-    It needs pip install 'fetchbox[export]', and starts no Java.
+    It needs the extra `export`, and starts no Java.
 
     `fetchbox lake status`
     """
-    config = settings(context).load()
+    config = with_store(settings(context).load())
     with lake_problems():
         from pipeline.extras import require  # noqa: PLC0415  # a layer that most commands do not need
 

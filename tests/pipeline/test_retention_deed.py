@@ -292,7 +292,7 @@ def test_the_commands_say_what_is_to_be_installed(
     monkeypatch.setattr("pipeline.extras.find_spec", lambda name: None)
     shown = CliRunner().invoke(app, ["lake", command])
     assert isinstance(shown.exception, CommandError)
-    assert "pip install 'fetchbox[export]'" in str(shown.exception)
+    assert "pip install '.[export]'" in str(shown.exception)
 
 
 def _environment(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:

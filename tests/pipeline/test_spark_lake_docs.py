@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 
 QUERIES = re.findall(r"```sql\n(.*?)```", (Path(__file__).parents[2] / "docs/lake.md").read_text(), re.DOTALL)
 AT = datetime(2025, 11, 27, 12, tzinfo=UTC)
+CANCELED = "SYSTEM_CANCELED"
 ANSWERS = (
-    [{"state": "JOB_STATE_COMPLETED", "jobs": 1}],
+    [{"state": "canceled", "jobs": 2}, {"state": "completed", "jobs": 1}, {"state": "failed", "jobs": 1}],
     [{"host": "big.example", "stored": 1, "bytes": 900}, {"host": "small.example", "stored": 2, "bytes": 30}],
     [{"day": AT.date(), "failure_code": "HTTP_404", "jobs": 1, "letters": 2}],
     [{"flow_name": "harvest", "kind": "step.await.triggered", "gates": 1}],
@@ -41,6 +42,11 @@ def filled(lake: Lake) -> None:
         {"job_id": "j", "tenant": "acme", "state": "JOB_STATE_QUEUED", "revision": 1},
         {"job_id": "j", "tenant": "acme", "state": "JOB_STATE_COMPLETED", "revision": 3},
         {"job_id": "k", "tenant": "other", "state": "JOB_STATE_QUEUED", "revision": 1},
+        {"job_id": "l", "tenant": "acme", "state": "JOB_STATE_FAILED", "revision": 2, "last_error_code": "HTTP_404"},
+        *(
+            {"job_id": job, "tenant": "acme", "state": "JOB_STATE_FAILED", "revision": 2, "last_error_code": CANCELED}
+            for job in ("m", "n")
+        ),
     )
     sizes = (("small.example", 10), ("small.example", 20), ("big.example", 900))
     fields = [{"outcome": "done", "host": host, "size": str(size)} for host, size in sizes]

@@ -304,6 +304,14 @@ def test_a_wrong_value_gets_a_line_and_no_traceback(cli: CommandLine, name: str,
         assert "Traceback" not in run.stderr
 
 
+def test_the_lake_without_an_object_store_says_so_and_asks_nobody(cli: CommandLine) -> None:
+    """No metadata address is asked: it would not answer within the time of a command."""
+    for command in (("lake", "status"), ("lake", "retain", "--dry-run"), ("sql", "select 1")):
+        run = cli.run(*command)
+        assert run.returncode == 2, run
+        assert "no object store is configured" in run.stderr
+
+
 def test_up_says_where_it_cannot_keep_its_data(cli: CommandLine) -> None:
     (cli.directory / "file").write_text("")
     for data in ("file", "file/below", "/proc/fetchbox", "/dev/null"):

@@ -16,6 +16,8 @@ from kernel.telemetry import metrics
 ROOT = Path(__file__).parents[2]
 PROMETHEUS = ROOT / "deploy" / "prometheus"
 RUNBOOKS = ROOT / "docs" / "runbooks"
+BASE = "{{ with $externalLabels.runbooks }}{{ . }}{{ else }}docs/runbooks{{ end }}"
+"""A URL where Prometheus is told one."""
 PANELS = {"timeseries", "stat", "row"}
 _WORDS = {"by", "le", "sum", "max", "and", "or", "unless", "on", "rate", "increase", "changes", "absent", "topk"}
 _PACKAGES = ("kernel", "gateway", "ingest_svc", "operator_svc", "pipeline", "producer_svc", "worker_svc")
@@ -84,7 +86,7 @@ def test_an_alert_says_how_bad_it_is_what_it_is_and_where_to_read_on(name: str) 
     rule = ALERTS[name]
     assert re.fullmatch(r"Fetchbox[A-Z][A-Za-z]+", name)
     assert rule["labels"]["severity"] in {"critical", "warning", "info"}
-    assert rule["annotations"]["runbook_url"] == f"docs/runbooks/{name}.md"
+    assert rule["annotations"]["runbook_url"] == f"{BASE}/{name}.md"
     assert rule["annotations"]["summary"]
     mentioned = set(re.findall(r"\$labels\.(\w+)", rule["annotations"]["summary"]))
     kept = set(re.findall(r"\w+", " ".join(re.findall(r"\bby \(([^)]*)\)", rule["expr"]))))
