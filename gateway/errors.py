@@ -29,6 +29,8 @@ from kernel.errors import DOMAIN, FetchboxError, Violation, invalid, mapping, re
 PROBLEM = "application/problem+json"
 ERROR_HEADER = "x-fetchbox-error"
 
+_OVER = "Deadline Exceeded"
+"""What the channel says of a call whose deadline has passed here."""
 _DETAILS_KEY = "grpc-status-details-bin"
 _BY_CODE: Mapping[int, int] = {
     code_pb2.CANCELLED: 499,
@@ -96,6 +98,14 @@ def of_error(error: Exception) -> Failure:
     return _of_status(to_status(internal()))
 
 
+def late(error: grpc.aio.AioRpcError) -> Exception:
+    """What a call came to that had no deadline but the gateway's: beyond it the service hangs; the answer says so."""
+    if error.code() is not grpc.StatusCode.DEADLINE_EXCEEDED or error.details() != _OVER:
+        return error
+    text = "the service did not answer in time, and what became of the call is unknown: try again, a submit with the "
+    return FetchboxError(errors_pb2.REASON_UNAVAILABLE, f"{text}same idempotency key", retry_after=1.0)
+
+
 def internal() -> FetchboxError:
     """A fault of the platform; what it was stays inside."""
     return FetchboxError(errors_pb2.REASON_INTERNAL_ERROR, "FetchBox failed; its log has the details")
@@ -138,6 +148,9 @@ def _upstream_status(error: grpc.aio.AioRpcError) -> Status:
                 break
     code = error.code().value[0]
     message = error.details() or ""
+    if code == code_pb2.DEADLINE_EXCEEDED and message == _OVER:
+        text = "the call did not end within the time that its grpc-timeout gave it; what became of it is unknown"
+        return Status(code=code, message=text)
     if not _OF_THE_CHANNEL.search(message):
         return Status(code=code, message=message)
     if code in (code_pb2.UNAVAILABLE, code_pb2.CANCELLED, code_pb2.UNKNOWN):

@@ -177,7 +177,11 @@ class Handler:
         metadata = self._metadata(exchange, request.headers, route)
         timeout = upstream.deadline(request.headers, upstream.DEADLINE)
         call = endpoint.upstream.call(route, messages, metadata, timeout)
-        answer = endpoint.printer.print(endpoint.printer.parse(await call))
+        try:
+            raw = await call
+        except grpc.aio.AioRpcError as error:
+            raise errors.late(error) if "grpc-timeout" not in request.headers else error from error
+        answer = endpoint.printer.print(endpoint.printer.parse(raw))
         returned = upstream.returned(await call.initial_metadata(), route.rest) if route.rest.response_headers else {}
         headers = {**returned, **exchange.headers, "Content-Type": answer.content_type, "Cache-Control": "no-store"}
         return web.Response(status=route.rest.success_status or 200, body=answer.body, headers=headers)

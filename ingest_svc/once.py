@@ -72,7 +72,9 @@ def outcome_unknown(error: FetchboxError, key: str) -> FetchboxError:
         else "without an idempotency key, a second submit may make a second job"
     )
     return FetchboxError(
-        error.reason, f"{error.message} The outcome of this submit is unknown: {what}.", retry_after=_COME_AGAIN
+        error.reason,
+        f"{error.message.rstrip('.')}. The outcome of this submit is unknown: {what}.",
+        retry_after=_COME_AGAIN,
     )
 
 

@@ -12,6 +12,7 @@ from grpc_status import rpc_status
 from prometheus_client import Histogram
 
 from fetchbox.errors.v1 import errors_pb2
+from kernel import rpc_wait
 from kernel.auth import Authenticator
 from kernel.errors import FetchboxError, to_status
 from kernel.telemetry import context as about
@@ -58,6 +59,7 @@ class ServiceInterceptor(grpc.aio.ServerInterceptor):
     def _before(self, method: str, request: Message, context: _Context) -> None:
         metadata = dict(context.invocation_metadata() or ())
         about.about_request(about.request_id(str(metadata.get(about.REQUEST_ID, ""))))
+        rpc_wait.begin(context.time_remaining())
         self._authenticator.admit(metadata, self._roles, to_strangers=method in self._open_methods)
         if self._validate:
             require_valid(request)

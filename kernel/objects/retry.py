@@ -10,6 +10,7 @@ from typing import Final, TypeVar
 
 from opentelemetry.trace import Span
 
+from kernel import rpc_wait
 from kernel.objects import faults
 from kernel.objects.errors import ObjectStoreError
 from kernel.telemetry import metrics, tracing
@@ -40,12 +41,25 @@ async def tried(
         with tracing.child(f"object_store {call}") as span:
             if size is not None:
                 span.set_attribute("size", size)
-            answer = await _tried(call, attempts, work, span, writing=writing)
+            answer = await _in_time(call, _tried(call, attempts, work, span, writing=writing))
         if isinstance(answer, Exception):
             raise answer
         return answer
     finally:
         metrics.OBJECT_SECONDS.labels(call=call).observe(time.monotonic() - started)
+
+
+async def _in_time(call: str, tries: Awaitable[T]) -> T:
+    """The answer of all tries together, within the patience of whoever asked."""
+    longest = rpc_wait.seconds()
+    try:
+        async with asyncio.timeout(longest) as limit:
+            return await tries
+    except TimeoutError as error:
+        if not limit.expired():
+            raise
+        text = f"no answer within {longest:g} s"
+        raise failure(call, faults.Fault(0, "", text), writing=False) from error
 
 
 async def _tried(

@@ -21,6 +21,7 @@ from yarl import URL
 from fetchbox.errors.v1 import errors_pb2
 from fetchbox.operator.v1.job_pb2 import ComponentHealth
 from fetchbox.operator.v1.operator_service_pb2 import HealthReport
+from gateway import upstream
 from gateway.errors import _of_status
 from gateway.limits import Limits
 from kernel.errors import FetchboxError, to_status
@@ -498,3 +499,26 @@ def test_every_grpc_code_has_its_http_status() -> None:
     }
     assert found == expected
     assert _of_status(Status(code=1024)).http_status == 500
+
+
+async def test_a_service_that_hangs_is_unavailable_with_a_reason(
+    pool: DescriptorPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A 504 is for a deadline of the client's own; beyond the gateway's the platform is what fails."""
+
+    async def hang(_call: Call) -> Any:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(upstream, "DEADLINE", 1.0)
+    rules = [Rule("Get", {"get": "/v1/things/{name}"})]
+    async with (
+        running(pool, add_service(pool, rules), {"Get": hang}) as gateway,
+        aiohttp.ClientSession(gateway.url) as http,
+    ):
+        async with http.get("/v1/things/x") as answer:
+            assert (answer.status, answer.headers["x-fetchbox-error"]) == (503, "UNAVAILABLE")
+            assert answer.headers["Retry-After"] == "1"
+            assert "same idempotency key" in (await _json(answer))["message"]
+        async with http.get("/v1/things/x", headers={"grpc-timeout": "100m"}) as answer:
+            assert (answer.status, answer.headers["x-fetchbox-error"]) == (504, "DEADLINE_EXCEEDED")
+            assert "grpc-timeout" in (await _json(answer))["message"]
