@@ -7,7 +7,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fetchbox.gateway.v1 import options_pb2
+from kernel.foreign_text import visible, visible_json
 
 BROKEN_PIPE = 141
 """The exit code when the reader of a pipe has gone: what a shell shows for SIGPIPE."""
@@ -73,7 +74,7 @@ class Output:
     def text(self, text: str) -> None:
         """A piece of plain text on stdout, at once."""
         try:
-            sys.stdout.write(text)
+            sys.stdout.write(visible(text))
             sys.stdout.flush()
         except BrokenPipeError:
             _let_go_of_stdout()
@@ -84,7 +85,7 @@ class Output:
 
     def document(self, value: Mapping[str, Any]) -> None:
         """One JSON document on one line of stdout."""
-        self.line(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+        self.line(visible_json(json.dumps(value, ensure_ascii=False, separators=(",", ":"))))
 
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[object]], title: str = "") -> None:
         """Rows under a header: a box in a terminal, a line a job where it is too narrow, tab-separated in a pipe."""
@@ -105,20 +106,20 @@ class Output:
 
     def facts(self, facts: Mapping[str, object]) -> None:
         """Names and values, one pair a line; empty values are left out."""
-        shown = {name: value for name, value in facts.items() if str(value) not in {"", "None"}}
+        known = {name: value for name, value in facts.items() if str(value) not in {"", "None"}}
         if not self.terminal:
-            for name, value in shown.items():
+            for name, value in known.items():
                 self.line(f"{name}\t{_flat(value)}")
             return
         table = Table.grid(padding=(0, 2))
-        for name, value in shown.items():
-            table.add_row(Text(name, style="bold"), coloured(str(value)))
+        for name, value in known.items():
+            table.add_row(shown(name, style="bold"), coloured(str(value)))
         Console().print(table)
 
     def note(self, text: str, style: str = "") -> None:
         """A word to people on stderr; programs (`--json`) get none."""
         if not self.json:
-            stderr().print(Text(text, style=style), soft_wrap=True)
+            stderr().print(shown(text, style=style), soft_wrap=True)
 
 
 out = Output()
@@ -158,7 +159,7 @@ def _lines(
 ) -> None:
     """Each row on a line of its own, which the terminal wraps: what is in it can be copied in one piece."""
     if title:
-        console.print(Text(title, style="italic"))
+        console.print(shown(title, style="italic"))
     for number, row in enumerate([columns, *rows]):
         line = Text("  ").join(
             coloured(str(cell)) + " " * (width - cell_len(str(cell))) for cell, width in zip(row, widths, strict=True)
@@ -167,9 +168,14 @@ def _lines(
         console.print(line, style="" if number else "bold", soft_wrap=True)
 
 
+def shown(text: str, style: str = "", overflow: Literal["fold"] | None = None) -> Text:
+    """Text for a terminal. Whatever others have put into it, the terminal shows it and obeys none of it."""
+    return Text(visible(text), style=style, overflow=overflow)
+
+
 def coloured(text: str) -> Text:
     """A word in the colour that it has everywhere; other words as they are."""
-    return Text(text, style=_COLOURS.get(text, ""), overflow="fold")
+    return shown(text, style=_COLOURS.get(text, ""), overflow="fold")
 
 
 def _flat(cell: object) -> str:

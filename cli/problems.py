@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from cli.found_data import where_to_look
-from cli.output import out, stderr
+from cli.output import out, shown, stderr
 from fetchbox.operator.v1.operator_service_pb2 import HealthReport
 
 if TYPE_CHECKING:
@@ -75,20 +75,20 @@ class CommandError(Exception):
             return
         console = stderr()
         title = Text.assemble(("error", "bold red"), ": ", (f"{self.reason}: " if self.reason else "", "bold"))
-        console.print(title + Text(self.message), soft_wrap=True)
+        console.print(title + shown(self.message), soft_wrap=True)
         told = len(self.violations) == 1 and self.message.endswith(": ".join(self.violations[0]))
         if told:
             pass  # the title says it all
         elif self.violations and console.is_terminal:
             table = Table("where", "what", header_style="bold")
             for where, what in self.violations:
-                table.add_row(Text(where, overflow="fold"), Text(what, overflow="fold"))
+                table.add_row(shown(where, overflow="fold"), shown(what, overflow="fold"))
             console.print(table)
         elif self.violations:
             for where, what in self.violations:
-                console.print(Text(f"  {where}: {what}"), soft_wrap=True)
+                console.print(shown(f"  {where}: {what}"), soft_wrap=True)
         if self.hint:
-            console.print(Text.assemble(("next", "bold cyan"), ": ", self.hint), soft_wrap=True)
+            console.print(Text.assemble(("next", "bold cyan"), ": ", shown(self.hint)), soft_wrap=True)
 
     def _as_dict(self) -> dict[str, object]:
         return {

@@ -12,6 +12,7 @@ from google.protobuf.proto import parse_length_prefixed
 from fetchbox.errors.v1 import errors_pb2
 from fetchbox.jobs.jobs_pb2 import DownloadTask
 from kernel.errors import failure_name, http_status_of
+from kernel.foreign_text import fit
 from kernel.handlers import StoredObject
 
 STORED = "stored"
@@ -52,8 +53,8 @@ def stored_line(task: DownloadTask, attempts: int, stored: StoredObject) -> byte
             "key": stored.key,
             "size": stored.size,
             "sha256": stored.sha256,
-            "content_type": stored.content_type,
-            "final_url": stored.final_url,
+            "content_type": fit(stored.content_type),
+            "final_url": fit(stored.final_url),
             "http_status": stored.http_status,
             "attempts": attempts,
             "error_code": "",
@@ -67,9 +68,9 @@ def failed_line(task: DownloadTask, attempts: int, code: str, message: str, fact
 
     Where nobody told the status (a worker elsewhere, a handler), the code may name it.
     """
-    known = {name: facts[name] for name in ("http_status", "final_url") if facts.get(name)}
+    known: dict[str, Any] = {name: facts[name] for name in ("http_status", "final_url") if facts.get(name)}
     known.setdefault("http_status", http_status_of(code))
-    failure = {"error_code": code, "error_message": message, "attempts": attempts}
+    failure = {"error_code": code, "error_message": fit(message), "attempts": attempts}
     return orjson.dumps(_EMPTY | {"resource_id": task.resource_id, "state": FAILED} | known | failure)
 
 

@@ -15,6 +15,7 @@ from fetchbox.worker.v1.worker_service_pb2 import TaskEvent
 from kernel.clock import Clock
 from kernel.errors import failure_name
 from kernel.flows.label import Label, read_label
+from kernel.foreign_text import fit
 from kernel.handlers import TaskError
 from kernel.lanes.types import Claim
 from worker_svc.slot import Slot
@@ -209,4 +210,4 @@ def _levelled(fields: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
 
 def _text(value: object) -> str:
     """A value as a line of the log holds it; as the data of an event it has been taken before."""
-    return str(value)[:_LINE_LETTERS]
+    return fit(str(value), _LINE_LETTERS)

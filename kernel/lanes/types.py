@@ -4,7 +4,11 @@ from dataclasses import dataclass
 
 from fetchbox.jobs.jobs_pb2 import DownloadTask, JobLog, QueuedTask
 from kernel.breakers.types import Admission
+from kernel.foreign_text import fit
 from kernel.lists.job import FileJob
+
+_LONGEST_CODE = 128
+_LONGEST_MESSAGE = 4096
 
 
 @dataclass(slots=True)
@@ -105,6 +109,11 @@ class Failure:
     """False for a deferral: the attempt is made again and costs nothing (an open circuit)."""
     logs: tuple[JobLog, ...] = ()
     """As `Success.logs`."""
+
+    def __post_init__(self) -> None:
+        """Much of a message is not ours: a server's words, a worker's elsewhere, an exception of users' code."""
+        self.code = fit(self.code, _LONGEST_CODE)
+        self.message = fit(self.message, _LONGEST_MESSAGE)
 
 
 Outcome = Success | Failure

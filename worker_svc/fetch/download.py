@@ -15,6 +15,7 @@ from typing import Final
 from fetchbox.errors.v1 import errors_pb2 as codes
 from kernel.clock import Clock
 from kernel.errors import failure_name
+from kernel.foreign_text import fit, fit_all
 from worker_svc.fetch.answer import check_success, fields, span, strong_etag, unsatisfied_total
 from worker_svc.fetch.body import Pace, pieces
 from worker_svc.fetch.failure import FetchFailure
@@ -29,6 +30,9 @@ from worker_svc.fetch.url import Url
 from worker_svc.fetch.wire import WireResponse
 
 MOST_CONTINUATIONS: Final = 3
+_LONGEST_HOP: Final = 512
+_LONGEST_CODING: Final = 256
+"""Characters that are recorded of a URL on the way, and of the content coding."""
 _CUTS: Final = frozenset(
     map(
         failure_name,
@@ -90,7 +94,7 @@ class Download:
             cut = anew.cut
         fresh = await self._hop.ask()
         try:
-            check_success(fresh, self._order.headers.value("range"))
+            _check_resumed(fresh, self._order.headers.value("range"), cut)
             return await self._once(fresh)
         except _BeginAnewError:
             raise cut from None
@@ -99,7 +103,7 @@ class Download:
 
     async def _once(self, answer: WireResponse) -> Fetched:
         shop = self._shop
-        final_url = self._hop.url.redacted
+        final_url = fit(self._hop.url.redacted)
         origin = {
             "final-url": final_url,
             "address": answer.address if self._hop.proxy is None else "",
@@ -118,9 +122,9 @@ class Download:
             final_url=final_url,
             http_status=transfer.status,
             wire_length=self.wire_length,
-            coding=transfer.coding,
+            coding=fit(transfer.coding, _LONGEST_CODING),
             length_known=transfer.length_known,
-            hops=self._hop.passed,
+            hops=fit_all(self._hop.passed, _LONGEST_HOP),
             address=origin["address"],
             proxy=origin["proxy"],
             checksum=matched,
@@ -172,6 +176,19 @@ class Download:
             return answer
         answer.close()
         raise _BeginAnewError(cut)
+
+
+def _check_resumed(fresh: WireResponse, asked_range: str, cut: FetchFailure) -> None:
+    """Returns for a head whose body is the content; otherwise the cut is what failed.
+
+    Another answer does not say that the content is gone: a signed URL, to which a redirect led, may have expired
+    meanwhile. The next attempt begins anew from the URL of the task.
+    """
+    try:
+        check_success(fresh, asked_range)
+    except FetchFailure as refused:
+        cut.facts["resume_refused"] = refused.code
+        raise cut from refused
 
 
 def _may_continue(error: FetchFailure, transfer: Transfer, tries: int, before: int) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from fetchbox.errors.v1.errors_pb2 import FailureCode
 from kernel.errors import failure_name
+from kernel.foreign_text import fit
 
 Fact = str | int | float | bool
 """What a failure record may hold beside its message."""
@@ -30,11 +31,13 @@ class FetchFailure(Exception):  # noqa: N818 - a failure is the outcome of a tas
         *,
         counts: bool = True,
     ) -> None:
-        super().__init__(f"{code}: {message}")
         self.code = code
-        self.message = message
+        self.message = fit(message)
+        super().__init__(f"{code}: {self.message}")
         self.retry_after = retry_after
-        self.facts: dict[str, Fact] = dict(facts or {})
+        self.facts: dict[str, Fact] = {
+            name: fit(fact) if isinstance(fact, str) else fact for name, fact in (facts or {}).items()
+        }
         self.counts = counts
 
 

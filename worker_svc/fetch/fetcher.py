@@ -24,6 +24,7 @@ from fetchbox.jobs.jobs_pb2 import DownloadTask
 from kernel.breakers import Admission, Breakers
 from kernel.clock import Clock
 from kernel.config import seconds
+from kernel.foreign_text import fit
 from kernel.hostgate import HostGates
 from kernel.hostname import UrlError
 from kernel.secret_values import with_proxy_secrets
@@ -180,7 +181,7 @@ class Fetcher:
                 metrics.BYTES_FETCHED.inc(download.wire_length)
         except FetchFailure as error:
             error.facts.setdefault("http_status", answer.status)
-            error.facts.setdefault("final_url", url.redacted)
+            error.facts.setdefault("final_url", fit(url.redacted))
             raise
         finally:
             answer.close()

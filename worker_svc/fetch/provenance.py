@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Final
 
-_LONGEST_VALUE: Final = 512
-_NOT_IN_A_NAME: Final = re.compile(r"[^a-z0-9._-]+")
+_LONGEST_FACT: Final = 512
+_OWN: Final = "tag-"
+"""What stands before the name of a tag that would else be another entry's."""
+_RESERVED: Final = frozenset({"sha256"})
+"""Names of facts that are known only in the end."""
 
 
 def metadata(facts: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
-    """The fetcher's facts first, then the job's own tags and hints under names that the facts do not use.
+    """The fetcher's facts first, then the job's own tags and hints, each under its own name in lower case.
 
-    Empty values are left out; long ones are cut at 512 characters.
+    A name that is a fact's, or that of another tag but for the case of its letters, stands behind `tag-`. Facts are cut
+    at 512 characters, tags are not; entries without a value are left out.
     """
-    kept = {name: value[:_LONGEST_VALUE] for name, value in facts.items() if value}
-    for name, value in own.items():
-        plain = _NOT_IN_A_NAME.sub("-", name.lower()).strip("-")
-        if plain and value and plain not in facts:
-            kept.setdefault(plain, value[:_LONGEST_VALUE])
+    kept = {name: value[:_LONGEST_FACT] for name, value in facts.items() if value}
+    taken = {*facts, *_RESERVED}
+    for name in sorted(own, key=lambda name: (name != name.lower(), name)):  # nobody takes the place of a plain one
+        free = name.lower()
+        while free in taken:
+            free = f"{_OWN}{free}"
+        taken.add(free)
+        if own[name]:
+            kept[free] = own[name]
     return kept
