@@ -61,7 +61,13 @@ class Upload:
         self._size = 0
         self._upload_id = ""
         self._parts: list[asyncio.Task[str]] = []
+        self._sending = 0
         self._ended = False
+
+    @property
+    def held(self) -> int:
+        """Bytes in memory: those that gather, and those of parts on their way."""
+        return len(self._buffer) + self._sending
 
     async def write(self, chunk: bytes) -> None:
         """Takes bytes; waits while two parts are on their way. ObjectStoreError when a part failed for good."""
@@ -120,7 +126,11 @@ class Upload:
         self._parts.append(asyncio.create_task(self._upload_part(len(self._parts) + 1, body)))
 
     async def _upload_part(self, number: int, body: bytes) -> str:
-        answer = await self._sent("upload_part", UploadId=self._upload_id, PartNumber=number, Body=body)
+        self._sending += len(body)
+        try:
+            answer = await self._sent("upload_part", UploadId=self._upload_id, PartNumber=number, Body=body)
+        finally:
+            self._sending -= len(body)
         return str(answer["ETag"])
 
     async def _complete(self, etags: list[str]) -> str:

@@ -71,3 +71,62 @@ async def test_bytes_in_flight_stay_within_the_budget_under_cancellation() -> No
             task.cancel()
         await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 5)
         assert budget.free == 1000
+
+
+async def test_bodies_that_grow_do_not_wait_for_each_other_for_ever() -> None:
+    """Twenty bodies free what they hold only at 300, and there is room for 1,000."""
+    budget, deepest = ByteBudget(1000), 0
+
+    async def grow() -> None:
+        nonlocal deepest
+        hold = budget.hold()
+        for _ in range(5):
+            for size in range(7, 301, 7):
+                await hold.resize(size)
+                deepest = min(deepest, budget.free)
+                await asyncio.sleep(0)
+            await hold.resize(0)
+        hold.close()
+
+    async def whole() -> None:
+        for _ in range(5):
+            async with budget.reserved(1000):
+                await asyncio.sleep(0)
+
+    await asyncio.wait_for(asyncio.gather(*(grow() for _ in range(20)), whole()), 60)
+    assert budget.free == 1000
+    assert deepest >= -300
+
+
+async def test_what_holds_little_stops_nobody() -> None:
+    budget = ByteBudget(1000)
+    slow = [budget.hold() for _ in range(10)]
+    for hold in slow:
+        await hold.resize(50)
+    other = budget.hold()
+    await asyncio.wait_for(other.resize(500), 5)
+    for hold in (*slow, other):
+        hold.close()
+    assert budget.free == 1000
+
+
+async def test_holds_survive_cancellation() -> None:
+    budget, rng = ByteBudget(1000), random.Random(7)
+
+    async def use() -> None:
+        hold = budget.hold()
+        try:
+            for _ in range(20):
+                await hold.resize(rng.randrange(900))
+                await asyncio.sleep(0)
+        finally:
+            hold.close()
+
+    for _ in range(30):
+        tasks = [asyncio.create_task(use()) for _ in range(10)]
+        for _ in range(rng.randrange(1, 9)):
+            await asyncio.sleep(0)
+        for task in rng.sample(tasks, 5):
+            task.cancel()
+        await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 30)
+        assert budget.free == 1000

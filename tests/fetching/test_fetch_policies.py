@@ -175,6 +175,30 @@ async def test_memory_stays_flat_over_many_large_bodies(world: World) -> None:
     assert budget.free == 48 * MIB
 
 
+async def test_slow_bodies_that_may_become_large_starve_nobody(world: World) -> None:
+    """Ten bodies of 4 GB whose bytes hardly come, and room for less than what each of them might hold."""
+    world.settings().per_host = 64
+    fetcher = await world.new_fetcher(budget=ByteBudget(4 * MIB))
+    begun = asyncio.Semaphore(0)
+
+    async def trickle(connection: Connection, _: Request) -> None:
+        await connection.send(answer(bytes(100_000), length=4 << 30))
+        begun.release()
+        await connection.reader.read(1)
+
+    world.origin.on("/slow", trickle)
+    world.origin.on("/other", answer(bytes(3 * MIB)))
+    slow = [asyncio.create_task(world.fetch("/slow", fetcher=fetcher, resource_id=f"s{n}")) for n in range(10)]
+    for _ in slow:
+        await begun.acquire()
+    fetched = await asyncio.gather(*(world.fetch("/other", fetcher=fetcher, resource_id=f"r{n}") for n in range(4)))
+    assert [one.size for one in fetched] == [3 * MIB] * 4
+    assert not any(task.done() for task in slow)
+    for task in slow:
+        task.cancel()
+    await asyncio.gather(*slow, return_exceptions=True)
+
+
 async def test_a_proxy_that_failed_rests(world: World) -> None:
     gone = await world.another_origin()
     await gone.__aexit__()

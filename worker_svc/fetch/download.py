@@ -52,8 +52,8 @@ class Workshop:
     objects: Objects
     budget: ByteBudget
     clock: Clock
-    sizes: tuple[int, int]
-    """The store's multipart threshold and part size, in bytes."""
+    threshold: int
+    """Bytes above which the store takes a body in parts."""
     low_speed: tuple[int, float]
     """The slowest body in bytes a second, and over how many seconds that is measured."""
 
@@ -110,7 +110,7 @@ class Download:
             "proxy": self._hop.proxy.name if self._hop.proxy else "",
             "redirects": str(len(self._hop.passed) or ""),
         }
-        async with Transfer(self._order, answer, shop.objects, shop.budget, shop.sizes, origin) as transfer:
+        async with Transfer(self._order, answer, shop.objects, shop.budget, shop.threshold, origin) as transfer:
             await self._fill(transfer, answer)
             sha256, matched = await transfer.finish()
         return Fetched(

@@ -90,7 +90,7 @@ class Fetcher:
             objects,
             budget or ByteBudget(),
             clock,
-            (config.object_store.multipart_threshold, config.object_store.part_size),
+            config.object_store.multipart_threshold,
             (settings.low_speed_bytes, seconds(settings.low_speed_window)),
         )
 

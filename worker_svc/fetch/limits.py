@@ -6,6 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Final
 
 BYTES_IN_FLIGHT: Final = 256 * 1024 * 1024
@@ -75,38 +76,49 @@ async def _taken(slots: asyncio.Semaphore, patience: float) -> bool:
 
 
 class ByteBudget:
-    """Bytes in flight. One reservation for each body, made once, so that no two can wait for each other."""
+    """Bytes in flight: whole reservations of work that knows what it needs, and holds of bodies that grow as they come.
+
+    A body takes as much as it really holds, so that one which comes slowly takes little. Bodies could then wait for
+    each other, all of them half-way to a part that would free them. So one at a time may exceed the budget by its next
+    bytes: the one that waits with the most, which has the least way to go.
+    """
 
     def __init__(self, total: int = BYTES_IN_FLIGHT) -> None:
         self._total = total
         self._free = total
-        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._waiting: deque[_Turn] = deque()
+        self._exceeding: Hold | None = None
 
     @property
     def free(self) -> int:
-        """The bytes that nobody has reserved."""
+        """The bytes that nobody has reserved; below zero while the budget is exceeded."""
         return self._free
 
     @asynccontextmanager
     async def reserved(self, size: int) -> AsyncIterator[None]:
         """Holds `size` bytes of the budget (all of it where that is less); waits, in order, until they are free."""
         size = min(size, self._total)
-        await self._take(size)
+        await self._take(size, None)
         try:
             yield
         finally:
             self._give(size)
 
-    async def _take(self, size: int) -> None:
+    def hold(self) -> Hold:
+        """A hold of nothing yet."""
+        return Hold(self)
+
+    async def _take(self, size: int, hold: Hold | None) -> None:
         if not self._waiting and size <= self._free:
             self._free -= size
             return
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append((size, turn))
+        turn = _Turn(size, hold, asyncio.get_running_loop().create_future())
+        self._waiting.append(turn)
+        self._wake()
         try:
-            await turn
+            await turn.come
         except asyncio.CancelledError:
-            if not turn.cancelled():
+            if not turn.come.cancelled():
                 self._give(size)  # It was our turn just now.
             else:
                 self._wake()
@@ -116,12 +128,64 @@ class ByteBudget:
         self._free += size
         self._wake()
 
+    def _back(self, hold: Hold) -> None:
+        """The hold that exceeds the budget has used its bytes, so that another may."""
+        if self._exceeding is hold:
+            self._exceeding = None
+
     def _wake(self) -> None:
         while self._waiting:
-            size, turn = self._waiting[0]
-            if not turn.cancelled():
-                if size > self._free:
-                    return
-                self._free -= size
-                turn.set_result(None)
+            turn = self._waiting[0]
+            if not turn.come.cancelled():
+                if turn.size > self._free:
+                    break
+                self._grant(turn)
             self._waiting.popleft()
+        if self._exceeding is None:
+            self._exceed()
+
+    def _exceed(self) -> None:
+        holding = [turn for turn in self._waiting if turn.hold is not None and turn.hold.size and not turn.come.done()]
+        if holding:
+            turn = max(holding, key=lambda turn: turn.hold.size if turn.hold else 0)
+            self._waiting.remove(turn)
+            self._exceeding = turn.hold
+            self._grant(turn)
+
+    def _grant(self, turn: _Turn) -> None:
+        self._free -= turn.size
+        turn.come.set_result(None)
+
+
+class Hold:
+    """What one body holds of a budget."""
+
+    def __init__(self, budget: ByteBudget) -> None:
+        self._budget = budget
+        self.size = 0
+
+    async def resize(self, size: int) -> None:
+        """Holds `size` bytes from now on; waits until there is room for more, never for less."""
+        budget, more = self._budget, size - self.size
+        budget._back(self)
+        if more > 0:
+            await budget._take(more, self)
+            self.size = size
+        else:
+            self.size = size
+            budget._give(-more)
+
+    def close(self) -> None:
+        """Holds nothing any more; safe twice."""
+        self._budget._back(self)
+        size, self.size = self.size, 0
+        self._budget._give(size)
+
+
+@dataclass(slots=True, eq=False)
+class _Turn:
+    """Somebody who waits for bytes."""
+
+    size: int
+    hold: Hold | None
+    come: asyncio.Future[None]

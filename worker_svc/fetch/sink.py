@@ -56,6 +56,11 @@ class Sink:
         self._context: AbstractAsyncContextManager[Upload] | None = None
         self._upload: Upload | None = None
 
+    @property
+    def held(self) -> int:
+        """Bytes of the body that are in memory."""
+        return self._size if self._upload is None else self._upload.held
+
     async def close(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:

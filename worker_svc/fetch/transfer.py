@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import Final
 
@@ -19,8 +18,6 @@ from worker_svc.fetch.sink import Description, Objects, Sink
 from worker_svc.fetch.sniff import media_type
 from worker_svc.fetch.wire import WireResponse
 
-_PARTS_HELD: Final = 3
-"""Parts of a large body in memory: one that fills and two on their way."""
 _PLAIN_TYPE: Final = re.compile(r"[\x20-\x7e]{1,256}")
 _DEFAULT_TYPE: Final = "application/octet-stream"
 
@@ -34,11 +31,10 @@ class Transfer:
         answer: WireResponse,
         objects: Objects,
         budget: ByteBudget,
-        sizes: tuple[int, int],
+        threshold: int,
         origin: dict[str, str],
     ) -> None:
-        """`sizes` are the store's multipart threshold and part size; `origin` is the provenance known so far."""
-        threshold, part_size = sizes
+        """`threshold` is the store's for multipart uploads; `origin` is the provenance known so far."""
         self.received = 0
         """Bytes of the content so far."""
         self.total = content_length(answer)
@@ -57,9 +53,7 @@ class Transfer:
         self._inspection = Inspection(
             self.coding, order.task.attributes.mime_hint, self._digests, order.policy.max_bytes
         )
-        self._budget = budget
-        self._most_held = _PARTS_HELD * part_size
-        self._reservation: AbstractAsyncContextManager[None] | None = None
+        self._hold = budget.hold()
         self._sink = Sink(objects, order.policy.bucket, order.key, threshold)
 
     async def __aenter__(self) -> Transfer:
@@ -71,8 +65,7 @@ class Transfer:
         try:
             await self._sink.close(kind, error, trace)
         finally:
-            if self._reservation is not None:
-                await self._reservation.__aexit__(None, None, None)
+            self._hold.close()
 
     @property
     def resumable(self) -> bool:
@@ -89,16 +82,9 @@ class Transfer:
     async def take(self, piece: bytes) -> None:
         """Takes the next bytes. FetchFailure as soon as something is known to be wrong."""
         self.received += len(piece)
-        if self._reservation is None and self.received > FREE_BYTES:
-            await self._reserve()
+        await self._hold.resize(max(0, self._sink.held + len(piece) - FREE_BYTES))
         await self._inspection.take(piece)
         await self._sink.write(piece, self._describe)
-
-    async def _reserve(self) -> None:
-        size = self._most_held if self.total is None else min(self.total, self._most_held)
-        reservation = self._budget.reserved(size)
-        await reservation.__aenter__()
-        self._reservation = reservation
 
     async def finish(self) -> tuple[str, str]:
         """Checks the whole and makes it visible: the SHA-256 in hex, and what the checksum hint matched on."""
