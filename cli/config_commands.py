@@ -33,6 +33,7 @@ def check(context: typer.Context, file: File = None) -> None:
     """
     from ingest_svc.webhook import channel_secrets  # noqa: PLC0415  # 0.3 s that most commands need not pay
     from kernel.config import ConfigError  # noqa: PLC0415
+    from kernel.config_files import require_files  # noqa: PLC0415
     from kernel.handlers import HandlerRegistry  # noqa: PLC0415
     from kernel.secret_scopes import FETCH_HEADER, PROXY, TASK_ENDPOINT, WEBHOOK  # noqa: PLC0415
     from kernel.secret_values import read_secrets  # noqa: PLC0415
@@ -43,6 +44,7 @@ def check(context: typer.Context, file: File = None) -> None:
     path = file or options.config
     config = options.load(file)
     try:
+        require_files(config)
         HandlerRegistry(config)
         secrets = read_secrets(config, os.environ, (FETCH_HEADER, PROXY, TASK_ENDPOINT, WEBHOOK))
         handlers = TaskHandlers(config, secrets)

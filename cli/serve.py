@@ -113,10 +113,12 @@ def run(config: "Config", roles: Sequence[Role], ready_file: Path | None = None)
     import uvloop  # noqa: PLC0415  # only servers need it
 
     from kernel.config import ConfigError  # noqa: PLC0415
+    from kernel.config_files import require_files  # noqa: PLC0415
     from kernel.errors import FetchboxError  # noqa: PLC0415
 
     names = "+".join(roles)
     try:
+        require_files(config)
         uvloop.run(_serve(config, roles, names, ready_file))
     except ConfigError as error:  # a handler that cannot be used is found when its service is built
         raise config_problem(error, None, "of this process") from error
