@@ -9,13 +9,13 @@ from typing import Any
 from fetchbox.errors.v1 import errors_pb2
 from kernel import places
 from kernel.errors import failure_name
-from kernel.handlers import HandlerRegistry, JobHandler, JobSummary, call_hook, describe
+from kernel.handlers import HandlerRegistry, JobHandler, JobSummary, call_hook
 from kernel.ledger import JobRecord, Ledger
 from kernel.objects import ObjectStore, s3_uri
 from worker_svc import results
+from worker_svc.faults import failure_of
 from worker_svc.finalizer import Ending
 
-_HANDLER_ERROR = failure_name(errors_pb2.FAILURE_CODE_HANDLER_ERROR)
 _HANDLER_DEADLINE = failure_name(errors_pb2.FAILURE_CODE_HANDLER_DEADLINE)
 
 
@@ -54,12 +54,14 @@ class Conclusion:
         if handler is None or type(handler).finalize_job is JobHandler.finalize_job:
             return None
         try:
-            async with asyncio.timeout(self._deadline):
+            async with asyncio.timeout(self._deadline) as limit:
                 await call_hook(handler.finalize_job, _summary(record, uri, lines))
-        except TimeoutError:
-            return _HANDLER_DEADLINE, f"finalize_job exceeded its deadline of {self._deadline:g} s"
         except Exception as error:  # noqa: BLE001 - a hook's fault is the job's outcome
-            return _HANDLER_ERROR, f"finalize_job failed: {describe(error)}"
+            if limit.expired():
+                return _HANDLER_DEADLINE, f"finalize_job exceeded its deadline of {self._deadline:g} s"
+            about = {"job_id": record.job_id, "job_type": record.job_type, "tenant": record.tenant}
+            failure = failure_of(error, 0.0, "finalize_job", **about)
+            return failure.code, failure.message
         return None
 
 

@@ -98,7 +98,8 @@ class TaskRunner:
         except (asyncio.CancelledError, GeneratorExit):
             raise
         except BaseException as error:  # noqa: BLE001 - also `sys.exit()`: a handler's fault is its task's outcome
-            told = failure_of(error, self._longest_wait)
+            about = {"job_id": claim.job_id, "job_type": claim.job_type, "resource_id": claim.resource_id}
+            told = failure_of(error, self._longest_wait, **about)
             failed = self._failed(claim, attempt, told.code, told.message)
             failed.retry_after = told.retry_after
             return failed

@@ -19,7 +19,7 @@ from fetchbox.errors.v1 import errors_pb2
 from kernel import keys
 from kernel.clock import Clock
 from kernel.errors import FetchboxError, failure_name
-from kernel.handlers import describe
+from kernel.ids import uuid7
 from kernel.lanes.lanes import Lanes
 from kernel.lanes.types import Claim, Failure, Outcome, Settled
 from kernel.telemetry import metrics
@@ -319,6 +319,7 @@ class Runner:
 
 
 def _broken(claim: Claim, error: Exception) -> Failure:
-    """A fault of ours: the stack is for the log, the type and text for the job."""
-    log.exception("task_broke", error, job_id=claim.job_id, resource_id=claim.resource_id)  # noqa: LOG004, PLE1205 - our own logger, which takes the error
-    return Failure(_INTERNAL, describe(error))
+    """A fault of ours: the log has its text and stack, the job is told where to look."""
+    error_id = uuid7()
+    log.exception("task_broke", error, job_id=claim.job_id, resource_id=claim.resource_id, error_id=error_id)  # noqa: LOG004, PLE1205 - our own logger, which takes the error
+    return Failure(_INTERNAL, f"the worker failed; its log has the details under the error id {error_id}")

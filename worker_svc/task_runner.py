@@ -98,7 +98,7 @@ class QueuedRunner:
         except (asyncio.CancelledError, GeneratorExit):
             raise
         except BaseException as error:  # noqa: BLE001 - also `sys.exit()`: a handler's fault is its task's outcome
-            outcome = failure_of(error, self._longest_wait)
+            outcome = failure_of(error, self._longest_wait, job_id=task.job_id, task=task.task)
         finally:
             run.finish()
         await run.flush()

@@ -10,19 +10,19 @@ from typing import Any
 from fetchbox.errors.v1 import errors_pb2
 from fetchbox.jobs.jobs_pb2 import DownloadTask
 from kernel.errors import FetchboxError, failure_name
-from kernel.handlers.handler import JobHandler
+from kernel.handlers.handler import JobHandler, TaskError
+from kernel.handlers.handler_errors import text_for_tenants
 from kernel.handlers.views import Manifest
 
-_LETTERS = 1000
-_SHOWN = 3
-"""Errors of a group that are named."""
+_FAILURE_CODE = "failure_code"
+_HANDLER_ERROR = failure_name(errors_pb2.FAILURE_CODE_HANDLER_ERROR)
 
 
 async def plan_tasks(handler: JobHandler, manifest: Manifest) -> list[DownloadTask]:
     """The tasks of a manifest, ready to be published: prepared and built by the handler, then numbered.
 
     A `FetchboxError` of the handler's own passes (it refuses the manifest); any other exception becomes
-    `INTERNAL_ERROR` with `HANDLER_ERROR` as its metadata `failure_code`.
+    `INTERNAL_ERROR` with the metadata `failure_code`: that of a `TaskError`, whose message is kept, or `HANDLER_ERROR`.
     """
     try:
         prepared = await call_hook(handler.prepare_manifest, manifest)
@@ -31,9 +31,13 @@ async def plan_tasks(handler: JobHandler, manifest: Manifest) -> list[DownloadTa
     except FetchboxError:
         raise
     except Exception as error:
-        text = f"the handler of job type {manifest.job_type!r} failed: {describe(error)}"
-        code = failure_name(errors_pb2.FAILURE_CODE_HANDLER_ERROR)
-        raise FetchboxError(errors_pb2.REASON_INTERNAL_ERROR, text, metadata={"failure_code": code}) from error
+        what = f"the handler of job type {manifest.job_type!r}"
+        text = text_for_tenants(error, what, job_id=manifest.job_id, job_type=manifest.job_type, tenant=manifest.tenant)
+        raise _failed(text, str(error.code) if isinstance(error, TaskError) else _HANDLER_ERROR) from error
+
+
+def _failed(text: str, code: str) -> FetchboxError:
+    return FetchboxError(errors_pb2.REASON_INTERNAL_ERROR, text, metadata={_FAILURE_CODE: code})
 
 
 def _numbered(tasks: Iterable[DownloadTask], manifest: Manifest) -> list[DownloadTask]:
@@ -41,8 +45,11 @@ def _numbered(tasks: Iterable[DownloadTask], manifest: Manifest) -> list[Downloa
     built = list(tasks)
     ids = {task.resource_id for task in built}
     if not built or "" in ids or len(ids) != len(built):
-        msg = f"build_tasks gave {len(built)} tasks with {len(ids - {''})} distinct resource ids"
-        raise ValueError(msg)
+        count = len(ids - {""})
+        text = (
+            f"build_tasks of job type {manifest.job_type!r} gave {len(built)} tasks with {count} distinct resource ids"
+        )
+        raise _failed(text, _HANDLER_ERROR)
     for index, task in enumerate(built, start=1):
         task.job_id = manifest.job_id
         task.job_type = manifest.job_type
@@ -63,17 +70,3 @@ async def call_hook(hook: Callable[..., Any], *args: Any) -> Any:
     else:
         result = await asyncio.to_thread(hook, *args)
     return await result if inspect.isawaitable(result) else result
-
-
-def describe(error: BaseException) -> str:
-    """The error for people: its type and text, at most 1,000 characters; of a group also the first ones in it."""
-    within = error.exceptions[:_SHOWN] if isinstance(error, BaseExceptionGroup) else ()
-    return "; ".join(map(_line, (error, *within)))[:_LETTERS]
-
-
-def _line(error: BaseException) -> str:
-    try:
-        text = str(error)
-    except Exception:  # noqa: BLE001 - a text that cannot be had must not hide the error
-        text = "its text cannot be had"
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from fetchbox.config.v1.config_pb2 import Config, JobType
 from kernel.config import ConfigError
 from kernel.handlers.classes import find_class, where_to_look
+from kernel.handlers.error_text import describe
 from kernel.handlers.handler import JobHandler
-from kernel.handlers.planning import describe
 from kernel.handlers.views import json_object
 
 ENTRY_POINTS = "fetchbox.handlers"

@@ -157,10 +157,11 @@ async def test_a_synchronous_hook_of_a_deployment_does_not_block_the_service() -
 
 @pytest.mark.req("R001-3.15")
 @pytest.mark.parametrize("hook", ["prepare_manifest", "build_tasks"])
-async def test_a_failing_hook_is_reported_as_an_error_that_names_it(hook: str) -> None:
+async def test_a_failing_hook_is_reported_without_its_text(hook: str) -> None:
     config, handler = configured(f"{HERE}:Broken", options=json.dumps({"fails_in": hook}).encode())
-    with pytest.raises(FetchboxError, match=f"broken on purpose in {hook}") as caught:
+    with pytest.raises(FetchboxError, match="the log has the details under the error id") as caught:
         await plan_tasks(handler, manifest(config, resource()))
+    assert "on purpose" not in caught.value.message
     assert caught.value.reason == errors_pb2.REASON_INTERNAL_ERROR
     assert caught.value.metadata["failure_code"] == "HANDLER_ERROR"
     assert "gallery" in caught.value.message

@@ -114,7 +114,8 @@ async def test_the_first_failure_ends_the_job_and_is_no_dead_letter(
     await start_worker(worker_config)
     job_id = await steps.attempt("resize", b'{"lines": [], "fail": "no luck"}')
     error = await tasks.error(job_id)
-    assert (error["code"], error["message"], error["attempts"]) == ("HANDLER_ERROR", "ValueError: no luck", 1)
+    assert (error["code"], error["attempts"]) == ("HANDLER_ERROR", 1)
+    assert "no luck" not in error["message"]
     await tasks.empty()
     assert await tasks.letters() == []
 

@@ -258,18 +258,15 @@ async def test_a_plain_function_has_a_thread_and_tells_as_others_do(
         assert "half way" in [line.message for line in await tasks.logs(job_id)]
 
 
-@pytest.mark.parametrize(
-    ("payload", "message"),
-    [({"exit": 1}, "SystemExit: enough"), ({"stop": 1}, "RuntimeError: "), ({"close": 1}, "RuntimeError: ")],
-)
+@pytest.mark.parametrize("payload", [{"exit": 1}, {"stop": 1}, {"close": 1}])
 async def test_what_a_plain_function_raises_is_its_tasks_failure(
-    worker_config: Config, tasks: Tasks, start_worker: Start, payload: dict[str, Any], message: str
+    worker_config: Config, tasks: Tasks, start_worker: Start, payload: dict[str, Any]
 ) -> None:
     handled(worker_config, "Plain").max_retries = 0
     await start_worker(worker_config)
     error = await tasks.error(await tasks.create(payload))
     assert error["code"] == "HANDLER_ERROR"
-    assert error["message"].startswith(message)
+    assert error["message"].startswith("the handler failed; the log has the details")
 
 
 @pytest.mark.parametrize("by", ["cancel", "deadline"])

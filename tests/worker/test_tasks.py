@@ -61,25 +61,22 @@ async def test_many_tokens_are_whole_and_in_order(worker_config: Config, tasks: 
     assert await tasks.text(job_id) == "".join(f"{number} " for number in range(5000))
 
 
+HIDDEN = "the handler failed; the log has the details under the error id "
 FAILURES: list[tuple[Any, str, str]] = [
-    (["event", "done", {}], "HANDLER_ERROR", "ValueError: 'done' cannot be"),
-    (["event", "Bad kind", {}], "HANDLER_ERROR", "ValueError: 'Bad kind' cannot be"),
-    (["event", "found", [1]], "HANDLER_ERROR", "ValueError: the data of an event must be an object"),
-    (["event", "found", {"x": "y" * 65_530}], "HANDLER_ERROR", "ValueError: the data of an event may have 65"),
+    (["event", "done", {}], "HANDLER_ERROR", HIDDEN),
+    (["event", "Bad kind", {}], "HANDLER_ERROR", HIDDEN),
+    (["event", "found", [1]], "HANDLER_ERROR", HIDDEN),
+    (["event", "found", {"x": "y" * 65_530}], "HANDLER_ERROR", HIDDEN),
     (["nan", "x"], "HANDLER_RESULT", "the data of an event 'progress' is no JSON: a number"),
     (["flood", 21], "HANDLER_RESULT", "the handler told more than 20 events (tasks.max_events)"),
     (["swallowed_flood", 21], "HANDLER_RESULT", "the handler told more than 20 events (tasks.max_events)"),
     (["give", "x" * 200], "HANDLER_RESULT", "the result has 202 bytes, and tasks.max_result_bytes allows 100"),
-    (["raise", "ValueError", "on purpose"], "HANDLER_ERROR", "ValueError: on purpose"),
-    (["raise", "SystemExit", "bye"], "HANDLER_ERROR", "SystemExit: bye"),
-    (["raise", "KeyboardInterrupt", "no"], "HANDLER_ERROR", "KeyboardInterrupt: no"),
-    (["raise_without_text"], "HANDLER_ERROR", "TextlessError: its text cannot be had"),
-    (
-        ["raise_group"],
-        "HANDLER_ERROR",
-        "ExceptionGroup: unhandled errors in a TaskGroup (1 sub-exception); ValueError: within",
-    ),
-    (["token_of_bytes"], "HANDLER_ERROR", "ValueError: a piece of the result must be a text, not bytes"),
+    (["raise", "ValueError", "on purpose"], "HANDLER_ERROR", HIDDEN),
+    (["raise", "SystemExit", "bye"], "HANDLER_ERROR", HIDDEN),
+    (["raise", "KeyboardInterrupt", "no"], "HANDLER_ERROR", HIDDEN),
+    (["raise_without_text"], "HANDLER_ERROR", HIDDEN),
+    (["raise_group"], "HANDLER_ERROR", HIDDEN),
+    (["token_of_bytes"], "HANDLER_ERROR", HIDDEN),
     (["give", "\ud800"], "HANDLER_RESULT", "the result is no JSON: a text in it has half a surrogate pair"),
     (["cancel_itself"], "HANDLER_ERROR", "the handler let something be canceled that it waited for"),
     (["cancel_own"], "HANDLER_ERROR", "the handler let something be canceled that it waited for"),
@@ -89,7 +86,9 @@ FAILURES: list[tuple[Any, str, str]] = [
 
 
 @pytest.mark.req("R004-worker.09", "R004-worker.10")
-@pytest.mark.parametrize(("step", "code", "message"), FAILURES, ids=[f"{row[0][0]}-{row[2][:24]}" for row in FAILURES])
+@pytest.mark.parametrize(
+    ("step", "code", "message"), FAILURES, ids=[f"{n}-{row[0][0]}" for n, row in enumerate(FAILURES)]
+)
 async def test_what_a_handler_does_wrong_is_its_tasks_failure(
     worker_config: Config, tasks: Tasks, start_worker: Start, step: Any, code: str, message: str
 ) -> None:

@@ -33,5 +33,6 @@ class Lifecycle:
             handler = self._started.pop()
             try:
                 await handler.close()
-            except Exception as error:  # noqa: BLE001 - the others are closed all the same
-                log.warn("task_handler_not_closed", task=handler.settings.task, error=describe(error))
+            except Exception as error:
+                reason = describe(error)
+                log.exception("task_handler_not_closed", error, task=handler.settings.task, reason=reason)  # noqa: PLE1205, TRY401 - our own logger
