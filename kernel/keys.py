@@ -75,7 +75,8 @@ def cursors(lane: str) -> str:
     """Hash of a stream: reader that retention must not overtake -> the last entry it has.
 
     For the exporter also `exporter:epoch`, and `exporter:seen`, when it was last there, in ms of Redis time. That of
-    `FLOWS_ENDED` is the time of an end, `{ms}-1`; `{ms}-0` is before all that ended at that time.
+    `FLOWS_ENDED` is the time of an end, `{ms}-1`; `{ms}-0` is before all that ended at that time. `group:{name}` is
+    up to where that group has acknowledged everything, as retention last saw it.
     """
     return f"{{{lane}}}:cursors"
 

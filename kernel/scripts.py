@@ -83,7 +83,7 @@ TASK_RETURN = Script("task_return", ("lane",), ("group",), ("entry",))
 # The lane.
 GONE = Script("gone", ("stream",), (), ("entry",))
 LANE_AUDIT = Script("lane_audit", (*_LANE, "delayed"), ("group", "after", "to", "max", "longest_ms", "drops"))
-PROVISION = Script("provision", ("lane",), ("group",))
+PROVISION = Script("provision", ("lane", "cursors"), ("group",))
 INDEX = Script("index", ("index",), ("mode",), ("score", "member"))
 UNINDEX = Script("unindex", ("index",), (), ("score", "member"))
 BEAT = Script("beat", ("lease",), ("worker", "ttl_ms", "first"))

@@ -130,4 +130,4 @@ class Reader:
 
 async def provision(link: Link, lanes: Sequence[str]) -> None:
     """Makes each stream and group that is missing."""
-    await link.run([command(scripts.PROVISION, [lane], [keys.GROUP_WORKERS]) for lane in lanes])
+    await link.run([command(scripts.PROVISION, [lane, keys.cursors(lane)], [keys.GROUP_WORKERS]) for lane in lanes])

@@ -11,9 +11,11 @@ from typing import Any, Final, Generic, TypeVar
 from google.protobuf.message import Message
 from redis.exceptions import ResponseError
 
+from kernel import keys
 from kernel.log.messages import Received, received
 from kernel.log.offsets import START
 from kernel.redis import BLOCK_LIMIT, RedisClients
+from kernel.scripts import PROVISION
 from kernel.telemetry.logs import get_logger
 
 M = TypeVar("M", bound=Message)
@@ -175,9 +177,8 @@ class Group(Generic[M]):
 
 
 async def create_group(clients: RedisClients, stream: str, name: str) -> None:
-    """Creates a group that reads the stream from its beginning, and the stream; an existing group is left alone."""
-    try:
-        await clients.commands.execute_command("XGROUP CREATE", stream, name, "0", "MKSTREAM")
-    except ResponseError as error:
-        if not str(error).startswith("BUSYGROUP"):
-            raise
+    """Creates a group that reads the stream from its beginning, and the stream; an existing group is left alone.
+
+    One that was lost goes on behind what retention knows it to have acknowledged.
+    """
+    await clients.call(PROVISION, [stream, keys.cursors(stream)], [name])

@@ -30,6 +30,13 @@ for _, g in ipairs(groups) do
   for i = 1, #g, 2 do f[g[i]] = g[i + 1] end
   local p = redis.call('XPENDING', KEYS[1], f['name'])
   if p[1] > 0 and less(p[2], floor) then floor, why = p[2], 'pending' end
+  -- What a group has acknowledged as a whole: where it is lost, it begins behind that (`provision`).
+  local at = f['last-delivered-id']
+  if p[1] > 0 then
+    local ms, seq = string.match(p[2], '(%d+)-(%d+)')
+    at = seq ~= '0' and ms .. '-' .. string.format('%d', seq - 1) or string.format('%d', ms - 1) .. '-1048576'
+  end
+  redis.call('HSET', KEYS[2], 'group:' .. f['name'], at)
   if less(f['last-delivered-id'], floor) then
     local ms, seq = string.match(f['last-delivered-id'], '(%d+)-(%d+)')
     floor, why = ms .. '-' .. string.format('%d', seq + 1), 'unread'

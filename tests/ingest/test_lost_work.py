@@ -176,7 +176,7 @@ async def test_resources_whose_entries_are_lost_are_published_again(
         await look(config, resources)
     found = 11 if loss in {_trim, _remove} else 4
     assert counted(keys.TASKS, "requeued") - before == found
-    await resources.redis.call(scripts.PROVISION, [stream], [keys.GROUP_WORKERS])
+    await resources.redis.call(scripts.PROVISION, [stream, keys.cursors(stream)], [keys.GROUP_WORKERS])
     await resources.redis.commands.zadd(keys.lease(stream), {"gone": 0})
     await work(config, resources)
     record = await client.resources.redis.commands.hgetall(keys.job(job_id))

@@ -44,7 +44,7 @@ class QueueRig:
     @asynccontextmanager
     async def on(cls, config: Config, clock: Clock | None = None) -> AsyncIterator[QueueRig]:
         clients = await RedisClients.open(config.redis)
-        await clients.call(scripts.PROVISION, [keys.QUEUE], [keys.GROUP_WORKERS])
+        await clients.call(scripts.PROVISION, [keys.QUEUE, keys.cursors(keys.QUEUE)], [keys.GROUP_WORKERS])
         made = cls(config, clients, clock or SystemClock())
         await made.queue.start()
         yield made

@@ -38,7 +38,7 @@ class Machine(RuleBasedStateMachine):
         config = queue_config(self.addr, LIMIT, chat=CHAT_LIMIT)
         self.box = self.run(self.stack.enter_async_context(QueueRig.on(config)))
         self.run(self.box.redis.flushall())
-        self.run(self.box.clients.call(scripts.PROVISION, [keys.QUEUE], [keys.GROUP_WORKERS]))
+        self.run(self.box.clients.call(scripts.PROVISION, [keys.QUEUE, keys.cursors(keys.QUEUE)], [keys.GROUP_WORKERS]))
         self.noted: dict[str, NewTask] = {}
         """In the outbox."""
         self.recorded: set[str] = set()
