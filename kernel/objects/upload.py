@@ -2,8 +2,9 @@
 
 The story of a large one: bytes gather until `multipart_threshold` is passed; the upload is created; parts of
 `part_size` leave, two at a time, each tried again on its own from memory; `commit` sends the rest and completes.
-Whatever else happens (an error, a cancellation) the parts on their way are waited for and the upload is aborted: an
-abort under a running part would leave that part behind. A killed process leaves its upload to the bucket's rule.
+Whatever else happens (an error, a cancellation) the creation and the parts on their way are waited for and the upload
+is aborted: an abort under a running part would leave that part behind, and a creation that nobody waits for would leave
+the upload. A killed process leaves its upload to the bucket's rule.
 """
 
 from __future__ import annotations
@@ -60,6 +61,7 @@ class Upload:
         self._buffer = bytearray()
         self._size = 0
         self._upload_id = ""
+        self._creation: asyncio.Task[None] | None = None
         self._parts: list[asyncio.Task[str]] = []
         self._sending = 0
         self._ended = False
@@ -99,6 +101,8 @@ class Upload:
             return
         self._ended = True
         self._buffer.clear()
+        if self._creation is not None:
+            await asyncio.gather(self._creation, return_exceptions=True)
         await asyncio.gather(*self._parts, return_exceptions=True)
         if not self._upload_id:
             return
@@ -110,6 +114,11 @@ class Upload:
             _log.warn("upload_not_aborted", bucket=self._place["Bucket"], key=self._place["Key"], error=error)
 
     async def _create(self) -> None:
+        """Creates the upload. A cancellation waits for nothing, but `abandon` then learns what there is to abort."""
+        self._creation = asyncio.create_task(self._created())
+        await asyncio.shield(self._creation)
+
+    async def _created(self) -> None:
         answer = await self._sent("create_multipart_upload", **self._headers)
         self._upload_id = str(answer["UploadId"])
 

@@ -40,6 +40,11 @@ class FlakyS3:
     def endpoint(self) -> str:
         return f"http://127.0.0.1:{self._listener.sockets[0].getsockname()[1]}"
 
+    async def quiet(self) -> None:
+        """Returns when no request is on its way to the server any more."""
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
     async def __aenter__(self) -> Self:
         self._listener = await asyncio.start_server(self._accept, "127.0.0.1", 0)
         return self

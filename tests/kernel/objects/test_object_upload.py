@@ -112,6 +112,35 @@ async def test_a_cancellation_in_mid_upload_aborts(
     assert flaky.in_flight_at_abort == [0]
 
 
+@pytest.mark.parametrize("cancels", [1, 3])
+@pytest.mark.parametrize("fault", ["slow", "503"])
+async def test_a_creation_that_is_cancelled_is_finished_and_then_undone(
+    store: ObjectStore, flaky: FlakyS3, s3_client: Any, bucket: str, cancels: int, fault: str
+) -> None:
+    """The store may have made the upload already: only its answer says what there is to abort."""
+    creating, created = asyncio.Event(), 0
+
+    def watch(method: str, target: str) -> str | None:
+        nonlocal created
+        if method != "POST" or "uploads" not in target:
+            return None
+        creating.set()
+        created += 1
+        return fault if created == 1 else "slow"
+
+    flaky.faults = watch
+    task = asyncio.create_task(_send(store, bucket))
+    await creating.wait()
+    for _ in range(cancels):
+        task.cancel()
+        await asyncio.sleep(0)
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await store.close()
+    await flaky.quiet()
+    assert _nothing_left(s3_client, bucket)
+
+
 async def test_a_part_that_fails_once_is_sent_again_from_memory(
     store: ObjectStore, flaky: FlakyS3, bucket: str
 ) -> None:
