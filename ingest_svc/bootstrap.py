@@ -107,7 +107,6 @@ async def build(config: Config, resources: Resources, reached: Reached = _nothin
                 add,
                 [FULL_NAME, TASK_NAME, FLOW_NAME],
                 roles=(OPERATOR, TENANT),
-                open_methods=[f"/{FLOW_NAME}/{method}" for method in ("ReceiveWebhook", "TriggerGate")],
                 # The services check requests themselves: answers name headers, and what is big leaves the event loop.
                 validate=False,
             ),

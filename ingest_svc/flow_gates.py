@@ -73,7 +73,7 @@ class FlowGates:
         require_valid(request)
         headers, body = Headers(metadata), request.body
         tenant = tenant_filter(current_caller(), request.tenant)
-        most = self._config.ingest.max_document_bytes
+        most = self._most_bytes()
         require_room(len(body.data), most, "body")
         coding = coding_of(headers.get(CONTENT_ENCODING) or "")
         opens = await self._opens(request, tenant, headers)
@@ -100,7 +100,7 @@ class FlowGates:
         run = await self._require_right(request)
         payload = request.payload if request.HasField("payload") else None
         if payload is not None:
-            require_room(len(payload), self._config.ingest.max_document_bytes, "payload")
+            require_room(len(payload), self._most_bytes(), "payload")
             text = payload
             await self._offload.run(len(text) > HEAVY_BYTES, lambda: require_json(text, "payload"))
         hit = await self._payloads.hit("manual", payload, run, request.step_key)
@@ -117,6 +117,12 @@ class FlowGates:
         require_valid(request)
         order = await flow_access.seen(self._clients, request.flow_id, current_caller(), request.tenant)
         await self._gates.cancel_flow(order.run.key, request.reason)
+
+    def _most_bytes(self) -> int:
+        """The largest payload that the caller may send."""
+        most = self._config.ingest.max_document_bytes
+        is_stranger = current_caller().role == STRANGER
+        return min(most, self._config.security.max_stranger_bytes) if is_stranger else most
 
     async def _opens(self, request: pb.ReceiveWebhookRequest, tenant: str, headers: Headers) -> Opens:
         """What a webhook may open; `FORBIDDEN` where it shows nothing that could open anything."""

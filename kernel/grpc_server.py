@@ -5,29 +5,37 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import grpc
+from google.protobuf import descriptor_pool
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from fetchbox.config.v1.config_pb2 import Config, Security
+from fetchbox.gateway.v1 import options_pb2
 from kernel.auth import ANYONE, OPERATOR, Authenticator
-from kernel.grpc_interceptor import ServiceInterceptor
+from kernel.config import seconds
+from kernel.grpc_calls import CallLimits
+from kernel.grpc_interceptor import ServiceInterceptor, StrangerLimits
 from kernel.telemetry import tracing
 
+_LEAST_MESSAGE = 8 << 20
 _OPTIONS = (
     ("grpc.so_reuseport", 1),
-    ("grpc.max_receive_message_length", 64 << 20),
     ("grpc.max_send_message_length", 64 << 20),
     ("grpc.max_metadata_size", 64 << 10),
+    ("grpc.server_handshake_timeout_ms", 20_000),
+    ("grpc.keepalive_time_ms", 60_000),
+    ("grpc.keepalive_timeout_ms", 20_000),
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
 )
-"""Processes may share a port; message limits leave room for the documents that ingest itself limits (contracts)."""
+"""Processes may share a port. A peer that is gone without a word is found within 80 s."""
 
 
 class GrpcServer:
     """Serves what `add` registers at `listen`; `port` is the one that was bound.
 
     `roles` may call (see `kernel.auth`); `validate` checks every request against its proto's rules before the method
-    sees it. Health and reflection need no credentials, nor do `open_methods` (`/package.Service/Method`), which ask for
-    secrets of their own.
+    sees it. Health and reflection need no credentials, nor do the methods whose option `rest` says `to_strangers`,
+    which ask for secrets of their own.
     """
 
     def __init__(
@@ -40,7 +48,6 @@ class GrpcServer:
         *,
         roles: Iterable[str] = (OPERATOR,),
         validate: bool = True,
-        open_methods: Iterable[str] = (),
     ) -> None:
         self.name = name
         self.port = 0
@@ -52,16 +59,19 @@ class GrpcServer:
             Authenticator(config.security),
             frozenset({*roles, ANYONE}),
             self._full_names,
+            calls=CallLimits(config.rpc),
+            strangers=StrangerLimits(seconds(config.rpc.stranger_timeout), config.security.max_stranger_bytes),
             validate=validate,
-            open_methods=frozenset(open_methods),
+            open_methods=_open_methods(self._full_names),
         )
+        self._options = _options(config)
         self._interceptors = (*tracing.server_interceptors(), own)
         self._server: grpc.aio.Server | None = None
         self._health = health.aio.HealthServicer()
 
     async def start(self) -> None:
         """Binds and serves; raises `OSError` naming the address when it is taken."""
-        server = grpc.aio.server(interceptors=self._interceptors, options=_OPTIONS)
+        server = grpc.aio.server(interceptors=self._interceptors, options=self._options)
         self._add(server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
         names = (*self._full_names, health.SERVICE_NAME, reflection.SERVICE_NAME)
@@ -85,6 +95,28 @@ class GrpcServer:
 
     async def _set_health(self, status: int) -> None:
         await asyncio.gather(*(self._health.set(name, status) for name in ("", *self._full_names)))
+
+
+def _options(config: Config) -> list[tuple[str, int]]:
+    """No message may be larger than the largest request that a service takes; a larger one is never read."""
+    largest = max(_LEAST_MESSAGE, 2 * config.ingest.max_document_bytes, 2 * config.gateway.max_request_bytes)
+    return [
+        *_OPTIONS,
+        ("grpc.max_receive_message_length", largest),
+        ("grpc.max_allowed_incoming_connections", config.rpc.max_connections),
+        ("grpc.max_concurrent_streams", config.rpc.max_calls + config.rpc.max_streams),
+    ]
+
+
+def _open_methods(full_names: Iterable[str]) -> frozenset[str]:
+    """Those of some services that are open to strangers, as `/package.Service/Method`."""
+    services = [descriptor_pool.Default().FindServiceByName(name) for name in full_names]
+    return frozenset(
+        f"/{service.full_name}/{method.name}"
+        for service in services
+        for method in service.methods
+        if method.GetOptions().Extensions[options_pb2.rest].to_strangers
+    )
 
 
 def _bind(server: grpc.aio.Server, listen: str, security: Security) -> int:

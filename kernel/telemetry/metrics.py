@@ -177,6 +177,9 @@ GRPC_SECONDS = _histogram("grpc_server_seconds", "RPCs served: their count, dura
 GRPC_STREAM_SECONDS = _histogram(
     "grpc_server_stream_seconds", "RPCs served with a stream of answers.", "method", "code", buckets=_SLOW
 )
+CALLS_REFUSED = _counter(
+    "calls_refused", "Connections, requests and streams that a limit of a server refused or ended.", "server", "reason"
+)
 GATEWAY_SECONDS = _histogram("gateway_seconds", "HTTP requests served, by route template.", "route", "method", "status")
 GATEWAY_STREAM_SECONDS = _histogram(
     "gateway_stream_seconds", "HTTP requests with a stream of answers.", "route", "method", "status", buckets=_SLOW

@@ -135,6 +135,7 @@ class Config(_message.Message):
     EXPORTER_FIELD_NUMBER: _builtins.int
     LAKE_FIELD_NUMBER: _builtins.int
     SECRETS_FIELD_NUMBER: _builtins.int
+    RPC_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def redis(self) -> Global___Redis:
         """The Redis-compatible server that holds streams and ledger."""
@@ -223,6 +224,10 @@ class Config(_message.Message):
     def secrets(self) -> _containers.MessageMap[_builtins.str, Global___Secret]:
         """Secrets by name, and what may use them. `${secret:NAME}` names one, and nothing that is not declared here."""
 
+    @_builtins.property
+    def rpc(self) -> Global___Rpc:
+        """What callers may cost the gRPC servers."""
+
     def __init__(
         self,
         *,
@@ -248,10 +253,11 @@ class Config(_message.Message):
         exporter: Global___Exporter | None = ...,
         lake: Global___Lake | None = ...,
         secrets: _abc.Mapping[_builtins.str, Global___Secret] | None = ...,
+        rpc: Global___Rpc | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["circuit_breaker", b"circuit_breaker", "exporter", b"exporter", "fetcher", b"fetcher", "flow_engine", b"flow_engine", "gateway", b"gateway", "ingest", b"ingest", "lake", b"lake", "ledger", b"ledger", "object_store", b"object_store", "observability", b"observability", "operator", b"operator", "producer", b"producer", "reaper", b"reaper", "redis", b"redis", "security", b"security", "streams", b"streams", "tasks", b"tasks", "worker", b"worker"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["circuit_breaker", b"circuit_breaker", "exporter", b"exporter", "fetcher", b"fetcher", "flow_engine", b"flow_engine", "gateway", b"gateway", "ingest", b"ingest", "lake", b"lake", "ledger", b"ledger", "object_store", b"object_store", "observability", b"observability", "operator", b"operator", "producer", b"producer", "reaper", b"reaper", "redis", b"redis", "rpc", b"rpc", "security", b"security", "streams", b"streams", "tasks", b"tasks", "worker", b"worker"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["circuit_breaker", b"circuit_breaker", "exporter", b"exporter", "fetcher", b"fetcher", "flow_engine", b"flow_engine", "flows", b"flows", "gateway", b"gateway", "ingest", b"ingest", "job_types", b"job_types", "lake", b"lake", "ledger", b"ledger", "object_store", b"object_store", "observability", b"observability", "operator", b"operator", "producer", b"producer", "proxies", b"proxies", "reaper", b"reaper", "redis", b"redis", "secrets", b"secrets", "security", b"security", "streams", b"streams", "tasks", b"tasks", "worker", b"worker"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["circuit_breaker", b"circuit_breaker", "exporter", b"exporter", "fetcher", b"fetcher", "flow_engine", b"flow_engine", "flows", b"flows", "gateway", b"gateway", "ingest", b"ingest", "job_types", b"job_types", "lake", b"lake", "ledger", b"ledger", "object_store", b"object_store", "observability", b"observability", "operator", b"operator", "producer", b"producer", "proxies", b"proxies", "reaper", b"reaper", "redis", b"redis", "rpc", b"rpc", "secrets", b"secrets", "security", b"security", "streams", b"streams", "tasks", b"tasks", "worker", b"worker"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -942,6 +948,10 @@ class Gateway(_message.Message):
     FLOW_FIELD_NUMBER: _builtins.int
     ALLOWED_ORIGINS_FIELD_NUMBER: _builtins.int
     TRUSTED_PROXIES_FIELD_NUMBER: _builtins.int
+    ALLOWED_HOSTS_FIELD_NUMBER: _builtins.int
+    MAX_CONNECTIONS_FIELD_NUMBER: _builtins.int
+    MAX_REQUESTS_FIELD_NUMBER: _builtins.int
+    MIN_BODY_RATE_FIELD_NUMBER: _builtins.int
     listen: _builtins.str
     """`host:port` to listen at. Default `127.0.0.1:8080`."""
     ingest: _builtins.str
@@ -956,20 +966,36 @@ class Gateway(_message.Message):
     """Where the task service is; the ingest service serves it. Default `127.0.0.1:50051`."""
     flow: _builtins.str
     """Where the flow service is; the ingest service serves it. Default `127.0.0.1:50051`."""
+    max_connections: _builtins.int
+    """The most connections of one process. One more is answered 503 and closed. Default 4096."""
+    max_requests: _builtins.int
+    """The most requests in progress in one process, event streams aside. One more is answered 429. Default 1024."""
+    min_body_rate: _builtins.int
+    """The slowest request body, in bytes a second on average from its tenth second on; a slower one is answered 408.
+    0 means no floor. Default 1024.
+    """
     @_builtins.property
     def sse_heartbeat(self) -> _duration_pb2.Duration:
         """How often an idle event stream gets a heartbeat comment. Default 15s."""
 
     @_builtins.property
     def allowed_origins(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """The origins, like `https://app.example.com`, whose pages may open WebSockets, besides the gateway's own. Default
-        none.
+        """The origins, like `https://app.example.com`, whose pages may call the gateway and read its answers (CORS) and open
+        WebSockets, besides the gateway's own. Default none.
         """
 
     @_builtins.property
     def trusted_proxies(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The networks of proxies whose `X-Forwarded-For`, `-Proto` and `-Host` are believed and go on to the services, with
         the proxy appended. Anybody else's are left out. Default `127.0.0.0/8` and `::1/128`.
+        """
+
+    @_builtins.property
+    def allowed_hosts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The names under which clients may address the gateway: the `Host` of a request without its port. Loopback names and
+        addresses, and the host of `listen`, always belong to them, and so does every IP address where `listen` is beyond
+        loopback; any other name is answered 421. `*` allows every name; `*.example.com` every name below that one.
+        Default none.
         """
 
     def __init__(
@@ -985,14 +1011,62 @@ class Gateway(_message.Message):
         flow: _builtins.str = ...,
         allowed_origins: _abc.Iterable[_builtins.str] | None = ...,
         trusted_proxies: _abc.Iterable[_builtins.str] | None = ...,
+        allowed_hosts: _abc.Iterable[_builtins.str] | None = ...,
+        max_connections: _builtins.int = ...,
+        max_requests: _builtins.int = ...,
+        min_body_rate: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["sse_heartbeat", b"sse_heartbeat"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["allowed_origins", b"allowed_origins", "flow", b"flow", "ingest", b"ingest", "listen", b"listen", "max_request_bytes", b"max_request_bytes", "operator", b"operator", "sse_heartbeat", b"sse_heartbeat", "task", b"task", "trusted_proxies", b"trusted_proxies", "worker", b"worker"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["allowed_hosts", b"allowed_hosts", "allowed_origins", b"allowed_origins", "flow", b"flow", "ingest", b"ingest", "listen", b"listen", "max_connections", b"max_connections", "max_request_bytes", b"max_request_bytes", "max_requests", b"max_requests", "min_body_rate", b"min_body_rate", "operator", b"operator", "sse_heartbeat", b"sse_heartbeat", "task", b"task", "trusted_proxies", b"trusted_proxies", "worker", b"worker"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Gateway: _TypeAlias = Gateway  # noqa: Y015
+
+@_typing.final
+class Rpc(_message.Message):
+    """What callers may cost one process of a gRPC server. What is refused is refused before its message is read, with
+    `RATE_LIMITED`.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MAX_CONNECTIONS_FIELD_NUMBER: _builtins.int
+    MAX_CALLS_FIELD_NUMBER: _builtins.int
+    MAX_STREAMS_FIELD_NUMBER: _builtins.int
+    MAX_STREAMS_PER_TENANT_FIELD_NUMBER: _builtins.int
+    STRANGER_TIMEOUT_FIELD_NUMBER: _builtins.int
+    max_connections: _builtins.int
+    """The most connections. Default 4096."""
+    max_calls: _builtins.int
+    """The most calls in progress, streams of answers aside. Default 1024."""
+    max_streams: _builtins.int
+    """The most streams of answers. Default 16384."""
+    max_streams_per_tenant: _builtins.int
+    """The most streams of answers of one tenant's token. Default 1024."""
+    @_builtins.property
+    def stranger_timeout(self) -> _duration_pb2.Duration:
+        """How long a caller without a token may take to send its message, to a method that asks for another secret.
+        Default 10s.
+        """
+
+    def __init__(
+        self,
+        *,
+        max_connections: _builtins.int = ...,
+        max_calls: _builtins.int = ...,
+        max_streams: _builtins.int = ...,
+        max_streams_per_tenant: _builtins.int = ...,
+        stranger_timeout: _duration_pb2.Duration | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["stranger_timeout", b"stranger_timeout"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["max_calls", b"max_calls", "max_connections", b"max_connections", "max_streams", b"max_streams", "max_streams_per_tenant", b"max_streams_per_tenant", "stranger_timeout", b"stranger_timeout"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Rpc: _TypeAlias = Rpc  # noqa: Y015
 
 @_typing.final
 class Streams(_message.Message):
@@ -1297,9 +1371,14 @@ class Security(_message.Message):
     TENANT_TOKENS_FIELD_NUMBER: _builtins.int
     TLS_FIELD_NUMBER: _builtins.int
     TRUSTED_NETWORK_FIELD_NUMBER: _builtins.int
+    MAX_STRANGER_BYTES_FIELD_NUMBER: _builtins.int
     trusted_network: _builtins.bool
     """Whether everybody who reaches a server may use it. A server that listens beyond loopback, and asks neither for
     tokens nor for client certificates, is refused unless this is true. Default false.
+    """
+    max_stranger_bytes: _builtins.int
+    """The largest request of a caller without a token, to a route that asks for another secret (a webhook, the trigger
+    of a gate), on the wire and after decompression. Default 1048576.
     """
     @_builtins.property
     def operator_tokens(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -1322,10 +1401,11 @@ class Security(_message.Message):
         tenant_tokens: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         tls: Global___Tls | None = ...,
         trusted_network: _builtins.bool = ...,
+        max_stranger_bytes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["tls", b"tls"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["operator_tokens", b"operator_tokens", "tenant_tokens", b"tenant_tokens", "tls", b"tls", "trusted_network", b"trusted_network"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["max_stranger_bytes", b"max_stranger_bytes", "operator_tokens", b"operator_tokens", "tenant_tokens", b"tenant_tokens", "tls", b"tls", "trusted_network", b"trusted_network"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

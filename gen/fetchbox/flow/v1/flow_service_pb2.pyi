@@ -347,7 +347,7 @@ class ReceiveWebhookRequest(_message.Message):
     channel: _builtins.str
     """The channel; gates wait for channel and key."""
     key: _builtins.str
-    """Which one of the channel; may hold slashes."""
+    """Which one of the channel; may hold slashes. In a path `order%2F7` and `order/7` are the same key."""
     secret: _builtins.str
     """The secret of a gate; the metadata `x-fetchbox-secret` does as well. A channel with a secret of its own in
     `flow_engine.webhook_secrets` wants the signature of the body, as it is sent, in `x-fetchbox-signature` or
@@ -358,7 +358,8 @@ class ReceiveWebhookRequest(_message.Message):
     @_builtins.property
     def body(self) -> _httpbody_pb2.HttpBody:
         """What was posted: JSON is the payload of the release as it is, other text as a JSON string; empty: none. At most
-        `ingest.max_document_bytes`, also when the metadata `content-encoding` (`gzip` or `zstd`) is undone.
+        `ingest.max_document_bytes`, from a caller without a token `security.max_stranger_bytes`, also when the metadata
+        `content-encoding` (`gzip` or `zstd`) is undone.
         """
 
     def __init__(
@@ -422,7 +423,9 @@ class TriggerGateRequest(_message.Message):
     secret: _builtins.str
     """The secret of the gate; an operator needs none, and nobody does where no tokens are configured."""
     payload: _builtins.bytes
-    """What the step sees as the gate's payload: any JSON value of at most `ingest.max_document_bytes`. Optional."""
+    """What the step sees as the gate's payload: any JSON value of at most `ingest.max_document_bytes`, from a caller
+    without a token `security.max_stranger_bytes`. Optional.
+    """
     tenant: _builtins.str
     """Whose run it is; empty: that of the caller's tenant or, for whoever has none, the run without a tenant or the only
     one of that id. Only an operator may name another tenant than its own.

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import descriptor_pb2 as google_dot_protobuf_dot_descriptor__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!fetchbox/gateway/v1/options.proto\x12\x13\x66\x65tchbox.gateway.v1\x1a google/protobuf/descriptor.proto\"\xf1\x01\n\x04Rest\x12%\n\x0esuccess_status\x18\x01 \x01(\x05R\rsuccessStatus\x12\'\n\x0frequest_headers\x18\x02 \x03(\tR\x0erequestHeaders\x12-\n\x13last_event_id_field\x18\x03 \x01(\tR\x10lastEventIdField\x12\x1c\n\twebsocket\x18\x04 \x01(\x08R\twebsocket\x12!\n\x0c\x62ody_message\x18\x10 \x01(\tR\x0b\x62odyMessage\x12)\n\x10response_headers\x18\x11 \x03(\tR\x0fresponseHeaders\"\x87\x01\n\x0fServerSentEvent\x12\x19\n\x08id_field\x18\x01 \x01(\tR\x07idField\x12\x1f\n\x0b\x65vent_field\x18\x02 \x01(\tR\neventField\x12\x1d\n\ndata_field\x18\x03 \x01(\tR\tdataField\x12\x19\n\x08retry_ms\x18\x04 \x01(\rR\x07retryMs:O\n\x04rest\x12\x1e.google.protobuf.MethodOptions\x18\xc8\x87\x03 \x01(\x0b\x32\x19.fetchbox.gateway.v1.RestR\x04rest::\n\x08raw_json\x12\x1d.google.protobuf.FieldOptions\x18\xc9\x87\x03 \x01(\x08R\x07rawJson:Y\n\x03sse\x12\x1f.google.protobuf.MessageOptions\x18\xca\x87\x03 \x01(\x0b\x32$.fetchbox.gateway.v1.ServerSentEventR\x03sseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!fetchbox/gateway/v1/options.proto\x12\x13\x66\x65tchbox.gateway.v1\x1a google/protobuf/descriptor.proto\"\xb5\x02\n\x04Rest\x12%\n\x0esuccess_status\x18\x01 \x01(\x05R\rsuccessStatus\x12\'\n\x0frequest_headers\x18\x02 \x03(\tR\x0erequestHeaders\x12-\n\x13last_event_id_field\x18\x03 \x01(\tR\x10lastEventIdField\x12\x1c\n\twebsocket\x18\x04 \x01(\x08R\twebsocket\x12!\n\x0c\x62ody_message\x18\x10 \x01(\tR\x0b\x62odyMessage\x12)\n\x10response_headers\x18\x11 \x03(\tR\x0fresponseHeaders\x12!\n\x0cto_strangers\x18\x05 \x01(\x08R\x0btoStrangers\x12\x1f\n\x0bstream_type\x18\x06 \x01(\tR\nstreamType\"\x87\x01\n\x0fServerSentEvent\x12\x19\n\x08id_field\x18\x01 \x01(\tR\x07idField\x12\x1f\n\x0b\x65vent_field\x18\x02 \x01(\tR\neventField\x12\x1d\n\ndata_field\x18\x03 \x01(\tR\tdataField\x12\x19\n\x08retry_ms\x18\x04 \x01(\rR\x07retryMs:O\n\x04rest\x12\x1e.google.protobuf.MethodOptions\x18\xc8\x87\x03 \x01(\x0b\x32\x19.fetchbox.gateway.v1.RestR\x04rest::\n\x08raw_json\x12\x1d.google.protobuf.FieldOptions\x18\xc9\x87\x03 \x01(\x08R\x07rawJson:@\n\x0bwhole_value\x12\x1d.google.protobuf.FieldOptions\x18\xcb\x87\x03 \x01(\x08R\nwholeValue:Y\n\x03sse\x12\x1f.google.protobuf.MessageOptions\x18\xca\x87\x03 \x01(\x0b\x32$.fetchbox.gateway.v1.ServerSentEventR\x03sseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,7 +33,7 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'fetchbox.gateway.v1.options
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_REST']._serialized_start=93
-  _globals['_REST']._serialized_end=334
-  _globals['_SERVERSENTEVENT']._serialized_start=337
-  _globals['_SERVERSENTEVENT']._serialized_end=472
+  _globals['_REST']._serialized_end=402
+  _globals['_SERVERSENTEVENT']._serialized_start=405
+  _globals['_SERVERSENTEVENT']._serialized_end=540
 # @@protoc_insertion_point(module_scope)

@@ -34,6 +34,8 @@ class Rest(_message.Message):
     WEBSOCKET_FIELD_NUMBER: _builtins.int
     BODY_MESSAGE_FIELD_NUMBER: _builtins.int
     RESPONSE_HEADERS_FIELD_NUMBER: _builtins.int
+    TO_STRANGERS_FIELD_NUMBER: _builtins.int
+    STREAM_TYPE_FIELD_NUMBER: _builtins.int
     success_status: _builtins.int
     """The status of a success; 0 means 200."""
     last_event_id_field: _builtins.str
@@ -45,6 +47,14 @@ class Rest(_message.Message):
     body_message: _builtins.str
     """The message whose JSON a raw body (`google.api.HttpBody`) holds, by its full name, for descriptions of the API;
     empty: the body may be anything.
+    """
+    to_strangers: _builtins.bool
+    """Whether callers without a token may call although tokens are configured: the RPC asks for a secret of its own. Both
+    the gateway and the gRPC server read it.
+    """
+    stream_type: _builtins.str
+    """The media type of a stream for clients whose `Accept` prefers none of ours: `text/event-stream`; empty means
+    `application/x-ndjson`.
     """
     @_builtins.property
     def request_headers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -65,10 +75,12 @@ class Rest(_message.Message):
         websocket: _builtins.bool = ...,
         body_message: _builtins.str = ...,
         response_headers: _abc.Iterable[_builtins.str] | None = ...,
+        to_strangers: _builtins.bool = ...,
+        stream_type: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["body_message", b"body_message", "last_event_id_field", b"last_event_id_field", "request_headers", b"request_headers", "response_headers", b"response_headers", "success_status", b"success_status", "websocket", b"websocket"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["body_message", b"body_message", "last_event_id_field", b"last_event_id_field", "request_headers", b"request_headers", "response_headers", b"response_headers", "stream_type", b"stream_type", "success_status", b"success_status", "to_strangers", b"to_strangers", "websocket", b"websocket"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -112,12 +124,17 @@ Global___ServerSentEvent: _TypeAlias = ServerSentEvent  # noqa: Y015
 
 REST_FIELD_NUMBER: _builtins.int
 RAW_JSON_FIELD_NUMBER: _builtins.int
+WHOLE_VALUE_FIELD_NUMBER: _builtins.int
 SSE_FIELD_NUMBER: _builtins.int
 rest: _extension_dict._ExtensionFieldDescriptor[_descriptor_pb2.MethodOptions, Global___Rest]
 """How the answer of an RPC looks in HTTP."""
 raw_json: _extension_dict._ExtensionFieldDescriptor[_descriptor_pb2.FieldOptions, _builtins.bool]
 """A bytes field that holds JSON: it is printed as that JSON, not as base64, and read from any JSON value, each
 byte for byte.
+"""
+whole_value: _extension_dict._ExtensionFieldDescriptor[_descriptor_pb2.FieldOptions, _builtins.bool]
+"""A string field that a path variable of several segments binds and that is one value, no path: every escape in it
+is decoded, `%2F` too. Without it `%2F` stays as it is there, as google/api/http.proto wants.
 """
 sse: _extension_dict._ExtensionFieldDescriptor[_descriptor_pb2.MessageOptions, Global___ServerSentEvent]
 """How a message of a stream becomes one Server-Sent Event (WHATWG HTML, section 9.2)."""
