@@ -16,6 +16,17 @@ def best(header: str, offered: Sequence[str]) -> str | None:
     return media if weight > 0 else None
 
 
+def parameter(header: str, media: str, name: str) -> str:
+    """The value of a parameter that the header gives a media type, in lower case; empty for none."""
+    for part in header.split(","):
+        found, *parameters = (piece.strip().lower() for piece in part.split(";"))
+        for text in parameters if found == media else ():
+            key, _, value = text.partition("=")
+            if key.strip() == name:
+                return value.strip().strip('"')
+    return ""
+
+
 def _ranges(header: str) -> dict[str, float]:
     found: dict[str, float] = {}
     for part in header.split(","):

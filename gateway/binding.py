@@ -9,7 +9,7 @@ from google.protobuf.message import Message
 
 from gateway.codec import Codec
 from gateway.mismatch import MismatchError
-from gateway.query import Target, Targets, iterate, unescape, unescape_multi
+from gateway.query import Target, Targets, is_whole, iterate, unescape, unescape_multi
 from gateway.routes import HTTP_BODY, Match, Route
 from gateway.splitting import Splitter
 
@@ -78,7 +78,7 @@ class Binding:
     def _put_path(self, message: Any, target: Target, raw: str, *, multi: bool) -> None:
         name = ".".join(target.path)
         try:
-            text = unescape_multi(raw) if multi else unescape(raw)
+            text = unescape_multi(raw) if multi and not is_whole(target.field) else unescape(raw)
             before = _get(message, target.path)
             _clear(message, target.path)
             target.put(message, [text])

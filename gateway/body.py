@@ -6,9 +6,9 @@ header. Every other body is JSON: decoded here, and the limit holds for what com
 
 import asyncio
 import re
-import zlib
+import time
+from dataclasses import dataclass
 
-import zstandard
 from aiohttp import web
 from aiohttp.web_exceptions import HTTPException
 
@@ -17,6 +17,7 @@ from gateway.binding import Binding
 from gateway.limits import Limits
 from gateway.routes import Route
 from gateway.splitting import LINES
+from kernel.decompress import decompress
 from kernel.errors import FetchboxError, invalid
 
 CODINGS = "gzip, zstd"
@@ -24,27 +25,45 @@ CODINGS = "gzip, zstd"
 
 _MEDIA_TYPE = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+/[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _CHARSET = re.compile(r";\s*charset\s*=\s*\"?([^\";\s]*)", re.IGNORECASE)
-_WINDOW = 8 << 20
+_CODINGS = ("gzip", "zstd")
 
 
 class SlowBodyError(Exception):
     """A body that did not come in time; the connection is of no more use."""
 
 
-async def read(request: web.BaseRequest, route: Route, binding: Binding, limits: Limits) -> bytes:
-    """The body for the route's binding; raises `FetchboxError`, and `SlowBodyError` when it does not come in time."""
+@dataclass(frozen=True, slots=True)
+class Body:
+    """A body as it came, and how it is to be read."""
+
+    raw: bytes = b""
+    coding: str = ""
+    """The coding that is to be undone; empty for none."""
+    limit: int = 0
+    """The most bytes that may come out."""
+
+    def text(self) -> bytes:
+        """The body for the route's binding; raises as `decode`."""
+        return decode(self.raw, self.coding, self.limit) if self.coding else self.raw
+
+
+async def read(request: web.BaseRequest, route: Route, binding: Binding, limits: Limits, limit: int) -> Body:
+    """The body of a request, of at most `limit` bytes on the wire.
+
+    Raises `FetchboxError`, and `SlowBodyError` when it does not come in time.
+    """
     if not request.can_read_body:
-        return b""
+        return Body()
     if not route.body:
         raise invalid(f"{route.label} takes no body")
     if not binding.takes_bytes:
         _require_json(request, lines=route.method.client_streaming)
     await _answer_expectation(request)
-    body = await _read_all(request, limits)
+    raw = await _read_all(request, limits, limit)
     coding = request.headers.get("Content-Encoding", "").strip().lower()
     if coding in ("", "identity") or (binding.takes_bytes and "content-encoding" in route.rest.request_headers):
-        return body
-    return decode(body, coding, limits.body)
+        return Body(raw)
+    return Body(raw, coding, limit)
 
 
 def content_type(request: web.BaseRequest) -> str:
@@ -71,12 +90,12 @@ async def _answer_expectation(request: web.BaseRequest) -> None:
         request.writer.output_size = 0
 
 
-async def _read_all(request: web.BaseRequest, limits: Limits) -> bytes:
-    limit = limits.body
+async def _read_all(request: web.BaseRequest, limits: Limits, limit: int) -> bytes:
     if (request.content_length or 0) > limit:
         raise _too_large(limit)
     chunks: list[bytes] = []
     size = 0
+    started = time.monotonic()
     try:
         async with asyncio.timeout(limits.whole_body) as whole:
             while True:
@@ -88,6 +107,9 @@ async def _read_all(request: web.BaseRequest, limits: Limits) -> bytes:
                 if size > limit:
                     raise _too_large(limit)
                 chunks.append(chunk)
+                taken = time.monotonic() - started
+                if taken > limits.body_grace and size < limits.body_rate * taken:
+                    raise SlowBodyError(f"the body comes slower than {limits.body_rate} bytes a second")
     except TimeoutError:
         seconds = limits.whole_body if whole.expired() else limits.silence
         raise SlowBodyError(f"the body did not come within {seconds:g} s") from None
@@ -98,40 +120,10 @@ async def _read_all(request: web.BaseRequest, limits: Limits) -> bytes:
 
 def decode(body: bytes, coding: str, limit: int) -> bytes:
     """The decoded body; raises `FetchboxError` for an unknown coding, corrupt bytes, or more than `limit` bytes."""
-    if coding in ("gzip", "x-gzip"):
-        decoded = _gunzip(body, limit)
-    elif coding == "zstd":
-        decoded = _unzstd(body, limit)
-    else:
-        raise _unsupported(f"the content coding {coding!r} is not read here: send {CODINGS} or none")
-    if len(decoded) > limit:
-        raise _too_large(limit)
-    return decoded
-
-
-def _gunzip(body: bytes, limit: int) -> bytes:
-    """All members of the file (RFC 1952 section 2.2), and no more than one byte over the limit."""
-    decoded = b""
-    rest = body
-    while rest and len(decoded) <= limit:
-        member = zlib.decompressobj(wbits=31)
-        try:
-            decoded += member.decompress(rest, limit + 1 - len(decoded))
-        except zlib.error:
-            raise invalid("the body is no valid gzip") from None
-        if not member.eof and len(decoded) <= limit:
-            raise invalid("the gzip body ends early")
-        rest = member.unused_data
-    return decoded
-
-
-def _unzstd(body: bytes, limit: int) -> bytes:
-    reader = zstandard.ZstdDecompressor(max_window_size=_WINDOW).stream_reader(body, read_across_frames=True)
-    try:
-        decoded: bytes = reader.read(limit + 1)
-    except zstandard.ZstdError:
-        raise invalid("the body is no valid zstd") from None
-    return decoded
+    name = {"x-gzip": "gzip"}.get(coding, coding)
+    if name not in _CODINGS:
+        raise _unsupported(f"the content coding {coding[:100]!r} is not read here: send {CODINGS} or none")
+    return decompress(body, name, limit)
 
 
 def _too_large(limit: int) -> FetchboxError:

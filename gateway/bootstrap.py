@@ -13,9 +13,11 @@ from fetchbox.config.v1 import config_pb2
 from gateway import pages
 from gateway.codec import Codec
 from gateway.endpoint import endpoints
+from gateway.entrance import Entrance
 from gateway.errors import ErrorPrinter
 from gateway.forwarded import Forwarding
 from gateway.handler import Handler
+from gateway.hosts import Hosts
 from gateway.limits import Limits
 from gateway.options import Options
 from gateway.server import HttpServer
@@ -32,16 +34,19 @@ async def build(config: config_pb2.Config, resources: object = None) -> Service:
         upstream = Upstream(getattr(config.gateway, name), tls)
         services.update(dict.fromkeys(_services(name), upstream))
     codec = Codec(descriptor_pool.Default(), Options(milliseconds=True))
-    limits = Limits(config.gateway.max_request_bytes, seconds(config.gateway.sse_heartbeat))
-    handler = Handler(
-        endpoints(services, codec),
-        ErrorPrinter(codec),
-        limits,
-        config.gateway.allowed_origins,
-        pages.load(),
-        Forwarding(config.gateway.trusted_proxies),
+    gateway, served = config.gateway, list(endpoints(services, codec))
+    limits = Limits(
+        gateway.max_request_bytes,
+        seconds(gateway.sse_heartbeat),
+        stranger_body=config.security.max_stranger_bytes,
+        connections=gateway.max_connections,
+        requests=gateway.max_requests,
+        body_rate=gateway.min_body_rate,
     )
-    return Service("gateway", [HttpServer(config.gateway.listen, handler, set(services.values()), tls)])
+    read = {name for endpoint in served for name in endpoint.route.rest.request_headers}
+    entrance = Entrance(Hosts(gateway.listen, gateway.allowed_hosts), config.security, gateway.allowed_origins, read)
+    handler = Handler(served, ErrorPrinter(codec), limits, entrance, pages.load(), Forwarding(gateway.trusted_proxies))
+    return Service("gateway", [HttpServer(gateway.listen, handler, set(services.values()), tls)])
 
 
 def upstream_names() -> list[str]:

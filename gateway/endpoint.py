@@ -13,6 +13,9 @@ from gateway.framing import EVENT_STREAM, NDJSON, ArrayFraming, ByteFraming, Eve
 from gateway.routes import Route, RouteError, routes_of
 from gateway.upstream import Upstream
 
+HEARTBEAT = "heartbeat"
+"""The parameter of `application/x-ndjson` in `Accept` with which a client asks for heartbeats."""
+
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
@@ -30,13 +33,17 @@ class Endpoint:
         return self.events is not None
 
     def framing(self, accepted: str) -> Framing:
-        """The way to write the stream that the `Accept` header wants most; JSON lines where it wants none of ours."""
+        """The way to write the stream that the `Accept` header wants most; the route's own where it wants none."""
         if self.printer.is_bytes:
             return ByteFraming(self.printer)
-        media = accept.best(accepted, (NDJSON, EVENT_STREAM, JSON))
+        usual = self.route.rest.stream_type or NDJSON
+        offered = (usual, *(media for media in (NDJSON, EVENT_STREAM, JSON) if media != usual))
+        media = accept.best(accepted, offered) or usual
         if media == EVENT_STREAM and self.events is not None:
             return self.events
-        return ArrayFraming(self.printer) if media == JSON else LineFraming(self.printer)
+        if media == JSON:
+            return ArrayFraming(self.printer)
+        return LineFraming(self.printer, beats=accept.parameter(accepted, NDJSON, HEARTBEAT) in ("1", "true"))
 
 
 def endpoints(services: Mapping[ServiceDescriptor, Upstream], codec: Codec) -> Iterator[Endpoint]:

@@ -111,12 +111,16 @@ def _field_printer(field: FieldDescriptor, codec: Codec) -> Callable[[Message], 
 
 
 class LineFraming(Framing):
-    """One JSON document a line. A stream that failed ends with a line `{"error": Status}`."""
+    """One JSON document a line. A stream that failed ends with a line `{"error": Status}`.
+
+    With `beats` an idle stream gets an empty line, which is no document.
+    """
 
     media = NDJSON
 
-    def __init__(self, printer: Printer) -> None:
+    def __init__(self, printer: Printer, *, beats: bool = False) -> None:
         self._printer = printer
+        self.idle = b"\n" if beats else b""
 
     def frame(self, message: Message) -> bytes:
         """The line."""

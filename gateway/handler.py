@@ -5,15 +5,16 @@ logged and measured under the template of its route, for the path itself may hol
 """
 
 import asyncio
-import re
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from urllib.parse import urlsplit
 
 import grpc
 from aiohttp import web
+from google.protobuf.message import Message
 from multidict import CIMultiDictProxy
 from opentelemetry.trace import SpanKind
 
@@ -21,6 +22,7 @@ from fetchbox.errors.v1 import errors_pb2
 from gateway import body, errors, upstream, websocket
 from gateway.answer import AnswerError
 from gateway.endpoint import Endpoint
+from gateway.entrance import Entrance
 from gateway.errors import DeadlineError, ErrorPrinter, Failure, RefusedError
 from gateway.forwarded import Forwarding
 from gateway.limits import Limits
@@ -30,7 +32,8 @@ from gateway.pages import Page
 from gateway.routes import Match, Route, Router
 from gateway.streams import Stream
 from gateway.websocket import SocketOutlet
-from kernel.errors import FetchboxError, invalid
+from kernel.errors import FetchboxError, invalid, unavailable
+from kernel.offload import Offload
 from kernel.telemetry import context as about
 from kernel.telemetry import metrics, tracing
 from kernel.telemetry.logs import get_logger
@@ -39,9 +42,7 @@ log = get_logger("gateway")
 
 REQUEST_ID = "X-Request-Id"
 
-_HOST = re.compile(r"(?:[A-Za-z0-9._~%-]+|\[[0-9A-Fa-f:.]+\])?(?::[0-9]{0,5})?")
-_SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
-_METHODS = _SAFE_METHODS | {"DELETE", "PATCH", "POST", "PUT"}
+_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "DELETE", "PATCH", "POST", "PUT"})
 """Label values of the metric; what else clients make up counts as `other`."""
 _CLIENT_LEFT = 499
 """The status, in metric and log alone, of a request whose client did not wait for the answer."""
@@ -55,6 +56,9 @@ class _Exchange:
     request_id: str
     path: str
     query: str
+    authority: str = ""
+    """That of a target in absolute form."""
+    cors: Mapping[str, str] = field(default_factory=dict)
     started: float = field(default_factory=time.monotonic)
     label: str = "unmatched"
     streams: bool = False
@@ -65,7 +69,8 @@ class _Exchange:
 
     @property
     def headers(self) -> dict[str, str]:
-        return {REQUEST_ID: self.request_id, "X-Content-Type-Options": "nosniff", "Server": "fetchbox"}
+        own = {REQUEST_ID: self.request_id, "X-Content-Type-Options": "nosniff", "Server": "fetchbox"}
+        return {**own, **self.cors}
 
 
 class Handler:
@@ -76,30 +81,33 @@ class Handler:
         endpoints: Iterable[Endpoint],
         printer: ErrorPrinter,
         limits: Limits,
-        origins: Iterable[str] = (),
+        entrance: Entrance,
         pages: Mapping[str, Page] | None = None,
         forwarding: Forwarding | None = None,
     ) -> None:
-        """`origins` are those whose pages may open WebSockets, besides the gateway's own; `pages` stand by path."""
+        """`pages` stand by path."""
         self._endpoints = {id(endpoint.route): endpoint for endpoint in endpoints}
         self._router = Router(endpoint.route for endpoint in self._endpoints.values())
         self._printer = printer
         self.limits = limits
         self._pages = pages or {}
         self._forwarding = forwarding or Forwarding()
-        self._origins = frozenset(origin.lower() for origin in origins)
+        self._entrance = entrance
+        self._offload = Offload()
+        self._requests = 0
         self._streams: set[Stream] = set()
         self.draining = False
 
     async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
         """The answer; never raises but for cancellation."""
-        exchange = _exchange(request)
+        exchange = self._exchange(request)
         try:
             response = await self._respond(exchange)
         except asyncio.CancelledError:
             _account(exchange, _CLIENT_LEFT)
             raise
         except body.SlowBodyError as error:
+            self.count("slow_body", str(error))
             response = self.failed(exchange, _slow(error))
             response.force_close()
         except Exception as error:  # noqa: BLE001 - every failure becomes an answer
@@ -118,9 +126,39 @@ class Handler:
     def refuse(self, request: web.BaseRequest) -> web.Response:
         """The answer to bytes that are no HTTP."""
         failure = errors.of_error(invalid("this is no valid HTTP request, or its header is too large"))
-        response = self.failed(_exchange(request), failure)
+        response = self.failed(self._exchange(request), failure)
         response.force_close()
         return response
+
+    def full(self) -> bytes:
+        """The whole answer to a connection too many."""
+        problem = f"this process has {self.limits.connections} connections already (gateway.max_connections)"
+        self.count("connections", problem)
+        failure = errors.of_error(unavailable(f"{problem}: try again"))
+        content_type, text = self._printer.print(failure, "")
+        head = f"HTTP/1.1 {failure.http_status} Service Unavailable\r\n{errors.ERROR_HEADER}: {failure.word}\r\n"
+        head += f"Content-Type: {content_type}\r\nContent-Length: {len(text)}\r\nRetry-After: 1\r\n"
+        return f"{head}Connection: close\r\n\r\n".encode() + text
+
+    def count(self, reason: str, problem: str) -> None:
+        """Counts and logs what a limit refuses, or ends."""
+        metrics.CALLS_REFUSED.labels("gateway", reason).inc()
+        log.warn("request_refused", reason=reason, problem=problem)
+
+    async def close(self) -> None:
+        """Lets go of the thread beside the event loop."""
+        await self._offload.stop()
+
+    def _exchange(self, request: web.BaseRequest) -> _Exchange:
+        request_id = about.request_id(request.headers.get(REQUEST_ID, ""))
+        about.about_request(request_id)
+        cors = self._entrance.origins.answer_headers(request.headers)
+        target = request.raw_path
+        if not target.startswith("/") and "://" in target:  # absolute form (RFC 9112 section 3.2.2)
+            parts = urlsplit(target)
+            return _Exchange(request, request_id, parts.path or "/", parts.query, parts.netloc, cors)
+        path, _, query = target.partition("#")[0].partition("?")
+        return _Exchange(request, request_id, path, query, cors=cors)
 
     def failed(self, exchange: _Exchange, failure: Failure) -> web.Response:
         """The answer of a failure."""
@@ -134,7 +172,7 @@ class Handler:
 
     async def _respond(self, exchange: _Exchange) -> web.StreamResponse:
         request = exchange.request
-        _check_headers(request)
+        host = self._entrance.check(request, exchange.authority)
         match = self._match(request.method, exchange.path)
         if match is None:
             return self._unmatched(exchange)
@@ -143,8 +181,24 @@ class Handler:
         exchange.streams = endpoint.streams
         parent = request.headers.get("traceparent", "")
         with tracing.span(match.route.label, parent, kind=SpanKind.SERVER):
-            serve = self._stream if endpoint.streams else self._unary
-            return await serve(exchange, endpoint, match)
+            if endpoint.streams:
+                return await self._stream(exchange, endpoint, match, host)
+            with self._counted():
+                return await self._unary(exchange, endpoint, match)
+
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        """Counts a request in progress; raises `RATE_LIMITED` for one too many."""
+        most = self.limits.requests
+        if self._requests >= most:
+            problem = f"this process serves {most} requests already (gateway.max_requests)"
+            self.count("requests", problem)
+            raise FetchboxError(errors_pb2.REASON_RATE_LIMITED, f"{problem}: try again", retry_after=1.0)
+        self._requests += 1
+        try:
+            yield
+        finally:
+            self._requests -= 1
 
     def _match(self, http_method: str, path: str) -> Match | None:
         """HEAD is served as GET without a body where it has no route of its own, streams aside."""
@@ -167,13 +221,16 @@ class Handler:
         if not allowed:
             return self.failed(exchange, errors.not_found(exchange.path))
         if method == "OPTIONS":
-            return web.Response(status=204, headers={**exchange.headers, "Allow": ", ".join([*allowed, "OPTIONS"])})
+            methods = [*allowed, "OPTIONS"]
+            asked = self._entrance.origins.preflight_headers(exchange.request.headers, methods)
+            return web.Response(status=204, headers={**exchange.headers, "Allow": ", ".join(methods), **asked})
         return self.failed(exchange, errors.not_allowed(method, allowed))
 
     async def _unary(self, exchange: _Exchange, endpoint: Endpoint, match: Match) -> web.Response:
         request, route = exchange.request, endpoint.route
-        text = await body.read(request, route, endpoint.binding, self.limits)
-        messages, _ = endpoint.binding.build(match, exchange.query, text, body.content_type(request))
+        limit = self._body_limit(request.headers, route)
+        sent = await body.read(request, route, endpoint.binding, self.limits, limit)
+        messages, _ = await self._build(exchange, endpoint, match, sent)
         metadata = self._metadata(exchange, request.headers, route)
         timeout = upstream.deadline(request.headers, upstream.DEADLINE)
         call = endpoint.upstream.call(route, messages, metadata, timeout)
@@ -190,18 +247,32 @@ class Handler:
         own = upstream.metadata(headers, route.rest, exchange.request_id, tracing.traceparent())
         return own + self._forwarding.metadata(exchange.request)
 
-    async def _stream(self, exchange: _Exchange, endpoint: Endpoint, match: Match) -> web.StreamResponse:
+    def _body_limit(self, headers: Mapping[str, str], route: Route) -> int:
+        """The largest body that a caller may send; raises `UNAUTHORIZED` for a caller who is not known."""
+        return self.limits.stranger_body if self._entrance.is_stranger(headers, route.rest) else self.limits.body
+
+    async def _build(
+        self, exchange: _Exchange, endpoint: Endpoint, match: Match, sent: body.Body, cursor: str = ""
+    ) -> tuple[list[Message], bool]:
+        """The messages of the RPC, and whether it resumes a stream."""
+        content_type = body.content_type(exchange.request)
+        is_heavy = bool(sent.coding) or (len(sent.raw) > self.limits.inline and not endpoint.binding.takes_bytes)
+        return await self._offload.run(
+            is_heavy, lambda: endpoint.binding.build(match, exchange.query, sent.text(), content_type, cursor)
+        )
+
+    async def _stream(self, exchange: _Exchange, endpoint: Endpoint, match: Match, host: str) -> web.StreamResponse:
         request, route, headers = exchange.request, endpoint.route, exchange.request.headers
         outlet: Outlet
         if route.rest.websocket and websocket.is_wanted(request):
-            websocket.check(request, self._origins)
+            websocket.check(request, self._entrance.origins, host)
             headers = websocket.with_credentials(headers)
             outlet = SocketOutlet(request, endpoint.printer, self.limits)
         else:
             outlet = HttpOutlet(request, endpoint.framing(exchange.accept), self._printer)
-        text = await body.read(request, route, endpoint.binding, self.limits)
-        cursor = headers.get("Last-Event-ID", "") if outlet.has_places else ""
-        messages, resumes = endpoint.binding.build(match, exchange.query, text, body.content_type(request), cursor)
+        limit = self._body_limit(headers, route)
+        sent = await body.read(request, route, endpoint.binding, self.limits, limit)
+        messages, resumes = await self._build(exchange, endpoint, match, sent, headers.get("Last-Event-ID", ""))
         metadata = self._metadata(exchange, headers, route)
         timeout = upstream.deadline(headers, None)
         call = endpoint.upstream.call(route, messages, metadata, timeout)
@@ -213,38 +284,6 @@ class Handler:
         finally:
             metrics.GATEWAY_STREAMS.dec()
             self._streams.discard(stream)
-
-
-def _exchange(request: web.BaseRequest) -> _Exchange:
-    request_id = about.request_id(request.headers.get(REQUEST_ID, ""))
-    about.about_request(request_id)
-    target = request.raw_path
-    if not target.startswith("/") and "://" in target:  # absolute form (RFC 9112 section 3.2.2)
-        parts = urlsplit(target)
-        return _Exchange(request, request_id, parts.path or "/", parts.query)
-    path, _, query = target.partition("#")[0].partition("?")
-    return _Exchange(request, request_id, path, query)
-
-
-def _check_headers(request: web.BaseRequest) -> None:
-    """Refuses what a careful server must not guess about, and requests that a foreign web page has caused."""
-    headers = request.headers
-    hosts = headers.getall("Host", [])
-    if len(hosts) != 1 and (hosts or request.version >= (1, 1)):
-        raise invalid("a request has one Host header (RFC 9112 section 3.2)")
-    if hosts and not _HOST.fullmatch(hosts[0]):
-        raise invalid("the Host header is malformed")
-    if request.method not in _SAFE_METHODS and _is_foreign(request, hosts[0] if hosts else ""):
-        raise FetchboxError(errors_pb2.REASON_FORBIDDEN, "this request comes from a web page of another site")
-
-
-def _is_foreign(request: web.BaseRequest, host: str) -> bool:
-    """Browsers tell where a request comes from; other clients send neither header."""
-    site = request.headers.get("Sec-Fetch-Site", "")
-    if site:
-        return site not in ("same-origin", "none")
-    origin = request.headers.get("Origin", "")
-    return bool(origin) and urlsplit(origin).netloc.lower() != host.lower()
 
 
 def _slow(error: Exception) -> Failure:

@@ -5,12 +5,24 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The two that are configured, and those that no deployment has had to change."""
+    """Those that are configured, and those that no deployment has had to change."""
 
     body: int
     """The largest request body in bytes, on the wire and, for JSON, after decoding."""
     heartbeat: float
     """How long an event stream may be idle before it gets a comment."""
+    stranger_body: int = 1 << 20
+    """The largest body of a caller without a token where tokens are configured, likewise."""
+    connections: int = 16384
+    """The most connections of the process."""
+    requests: int = 1024
+    """The most requests in progress, event streams aside."""
+    body_rate: int = 1024
+    """The slowest body, in bytes a second on average, once `body_grace` is over; 0 for no floor."""
+    body_grace: float = 10.0
+    """How long a body may take whatever its rate."""
+    inline: int = 4096
+    """The largest body that is read on the event loop, in bytes."""
     first_message: float = 2.0
     """How long the headers of a stream wait for its first message: until then a refusal is a real status."""
     stall: float = 30.0

@@ -1,5 +1,8 @@
 """What is wrong with a value, and where: the one error of everything that reads JSON, paths and queries."""
 
+_SHOWN = 200
+"""How much of a name in the input a path shows, in characters."""
+
 
 class MismatchError(ValueError):
     """A value that its field cannot take. `at` is put together from the inside out while the error travels up."""
@@ -11,7 +14,7 @@ class MismatchError(ValueError):
 
     def at(self, part: str | int) -> "MismatchError":
         """The same error, seen from one level further out."""
-        step = f"[{part}]" if isinstance(part, int) else part
+        step = f"[{part}]" if isinstance(part, int) else part[:_SHOWN]
         joint = "." if self.path and not self.path.startswith("[") else ""
         self.path = f"{step}{joint}{self.path}"
         return self

@@ -13,6 +13,7 @@ from urllib.parse import unquote_to_bytes
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
+from fetchbox.gateway.v1 import options_pb2
 from gateway import scalars, wellknown
 from gateway.mismatch import MAX_DEPTH, MismatchError
 from gateway.reader import Readers, Store, is_raw, map_entry
@@ -68,6 +69,11 @@ def unescape(text: str) -> str:
 def unescape_multi(text: str) -> str:
     """The same for a variable of several segments: `%2F` stays as it was (http.proto)."""
     return "".join(part if _SLASH.fullmatch(part) else unescape(part) for part in _SLASH.split(text))
+
+
+def is_whole(field: FieldDescriptor) -> bool:
+    """Whether the value of a variable of several segments is one value, in which `%2F` is a slash."""
+    return bool(field.GetOptions().Extensions[options_pb2.whole_value])
 
 
 def parameters(query: str) -> dict[str, list[str]]:

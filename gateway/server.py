@@ -1,6 +1,7 @@
 """The HTTP server as a duty: it listens, and on the way out ends its streams and lets other requests finish."""
 
 import asyncio
+import socket
 import ssl
 from collections.abc import Iterable
 
@@ -32,6 +33,20 @@ class _Connection(RequestHandler):
             auto_decompress=False,
         )
         self._refuse = server.refuse
+        self._own = server
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Counts the connection, and lets the kernel end it once its peer takes nothing for `Limits.stall`."""
+        super().connection_made(transport)
+        self._own.open += 1
+        sock = transport.get_extra_info("socket")
+        if sock is not None and hasattr(socket, "TCP_USER_TIMEOUT"):
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(self._own.stall * 1000))
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """Gives its place back."""
+        self._own.open -= 1
+        super().connection_lost(exc)
 
     def handle_error(self, request: web.BaseRequest, *_: object, **__: object) -> web.StreamResponse:
         """The request could not be read: `Handler` answers every other failure itself."""
@@ -40,15 +55,32 @@ class _Connection(RequestHandler):
         return self._refuse(request)
 
 
+class _Full(asyncio.Protocol):
+    """A connection too many: it is told so, and closed."""
+
+    def __init__(self, answer: bytes) -> None:
+        self._answer = answer
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Answers before anything is read."""
+        if isinstance(transport, asyncio.Transport):
+            transport.write(self._answer)
+            transport.close()
+
+
 class _Server(web.Server):
     def __init__(self, handler: Handler) -> None:
         super().__init__(self._serve, handler_cancellation=True)
         self._handler = handler
         self.refuse = handler.refuse
         self.keep_alive = handler.limits.keep_alive
+        self.stall = handler.limits.stall
+        self.open = 0
         self.running: set[asyncio.Task[object]] = set()
 
-    def __call__(self) -> RequestHandler:
+    def __call__(self) -> asyncio.Protocol:  # type: ignore[override]  # a connection too many has no requests
+        if self.open >= self._handler.limits.connections:
+            return _Full(self._handler.full())
         return _Connection(self)
 
     async def _serve(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -106,6 +138,7 @@ class HttpServer:
         if http is not None:
             self._handler.stop_streams()
             await http.shutdown(0.1)
+        await self._handler.close()
         for upstream in self._upstreams:
             await upstream.close()
 

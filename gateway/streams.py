@@ -87,14 +87,14 @@ class Stream:
     async def _head(self, *, resumes: bool) -> list[Message] | None:
         """What has come before the answer begins: a message, or nothing while the upstream is silent.
 
-        A resumed event stream that ends without an event of its own, a mere greeting aside, is None: its client knows
-        the last event already.
+        None stands for an event stream that is over, and whose client would come again for ever: one that has no event
+        at all, and a resumed one without an event of its own, a mere greeting aside.
         """
         head: list[Message] = []
         while await self._comes():
             raw = self._ahead.result()
             if raw is None:
-                return None if resumes else head
+                return None if resumes or (not head and self.outlet.has_places) else head
             head.append(self.printer.parse(raw))
             self._ahead = self._read()
             if len(head) > 1 or not (resumes and self.outlet.is_fleeting(head[0])):

@@ -10,9 +10,9 @@ import base64
 import binascii
 import contextlib
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
-from urllib.parse import unquote_to_bytes, urlsplit
+from urllib.parse import unquote_to_bytes
 
 import orjson
 from aiohttp import WSCloseCode, WSMsgType, web
@@ -24,6 +24,7 @@ from gateway import errors
 from gateway.answer import Printer
 from gateway.errors import Failure, RefusedError
 from gateway.limits import Limits
+from gateway.origins import Origins
 from gateway.outlet import Outlet, is_cancelled
 from kernel.errors import FetchboxError, invalid
 
@@ -45,8 +46,8 @@ def is_wanted(request: web.BaseRequest) -> bool:
     ]
 
 
-def check(request: web.BaseRequest, origins: Collection[str]) -> None:
-    """Refuses a handshake that is none, and a page of a foreign site; `origins` are those permitted besides our own."""
+def check(request: web.BaseRequest, origins: Origins, host: str) -> None:
+    """Refuses a handshake that is none, and a page that may not call; `host` is what the request is for."""
     headers = request.headers
     if headers.get("Sec-WebSocket-Version", "") != _VERSION:
         raise RefusedError(_other_version())
@@ -54,7 +55,7 @@ def check(request: web.BaseRequest, origins: Collection[str]) -> None:
     if request.version < (1, 1) or len(keys) != 1 or not _is_key(keys[0]):
         raise invalid("this is no valid WebSocket handshake (RFC 6455 section 4.1)")
     origin = headers.get("Origin")
-    if origin is not None and not _is_own(origin, headers.get("Host", "")) and origin.lower() not in origins:
+    if origin is not None and not origins.may_connect(origin, host):
         raise FetchboxError(
             errors_pb2.REASON_FORBIDDEN, "this page's origin is not permitted: see gateway.allowed_origins"
         )
@@ -82,13 +83,6 @@ def _is_key(text: str) -> bool:
     try:
         return len(base64.b64decode(text, validate=True)) == _KEY_BYTES
     except (binascii.Error, ValueError):
-        return False
-
-
-def _is_own(origin: str, host: str) -> bool:
-    try:
-        return bool(host) and urlsplit(origin).netloc.lower() == host.lower()
-    except ValueError:
         return False
 
 

@@ -11,7 +11,6 @@ from fetchbox.task.v1.task_service_pb2 import DESCRIPTOR as TASK_DESCRIPTOR
 from fetchbox.task.v1.task_service_pb2_grpc import add_TaskServiceServicer_to_server
 from ingest_svc import flow_bootstrap, task_views
 from ingest_svc.lost import LostWork
-from ingest_svc.offload import Offload
 from ingest_svc.once import Once
 from ingest_svc.publication import Publication, Reached
 from ingest_svc.room import Room
@@ -33,6 +32,7 @@ from kernel.ledger import JobEvent, Ledger
 from kernel.ledger.leftovers import Leftovers
 from kernel.ledger.task_queue import TaskQueue
 from kernel.log.topics import Topics, provision
+from kernel.offload import Offload
 from kernel.ratelimit import RateLimit
 from kernel.resources import Resources
 from kernel.service import Periodic, Service

@@ -9,7 +9,6 @@ from ingest_svc.flow_events import FlowEvents
 from ingest_svc.flow_gates import FlowGates
 from ingest_svc.flow_service import FlowService
 from ingest_svc.flow_tails import FlowTails
-from ingest_svc.offload import Offload
 from ingest_svc.publication import Reached
 from ingest_svc.running import Running
 from ingest_svc.webhook import channel_secrets
@@ -23,6 +22,7 @@ from kernel.flows.redis_journal import RedisJournal
 from kernel.flows.starting import Starter
 from kernel.flows.tails import StoreBus
 from kernel.flows.wiring import StoreWiring
+from kernel.offload import Offload
 from kernel.ratelimit import RateLimit
 from kernel.resources import Resources
 from kernel.secret_scopes import WEBHOOK

@@ -12,20 +12,20 @@ from fetchbox.errors.v1 import errors_pb2
 from fetchbox.flow.v1 import flow_service_pb2 as pb
 from fetchbox.flow.v1.flow_pb2 import Gate
 from ingest_svc import flow_access
-from ingest_svc.decompress import CONTENT_ENCODING, IDENTITY, coding_of
-from ingest_svc.offload import Offload
 from ingest_svc.request import Headers
 from ingest_svc.task_order import HEAVY_BYTES
 from ingest_svc.task_views import tenant_filter
 from ingest_svc.webhook import is_signed, payload_of, require_json, require_room, secret_of
 from kernel import keys
 from kernel.auth import STRANGER, TENANT, current_caller
+from kernel.decompress import CONTENT_ENCODING, IDENTITY, coding_of
 from kernel.errors import FetchboxError, no_flow
 from kernel.flows import secrets
 from kernel.flows.deliveries import ANY, NONE, Correlation, Deliveries, Opens
 from kernel.flows.gates import Gates
 from kernel.flows.payloads import Payloads
 from kernel.keys import RunKey
+from kernel.offload import Offload
 from kernel.ratelimit import RateLimit
 from kernel.redis import RedisClients
 from kernel.validation import require_valid

@@ -20,7 +20,6 @@ from ingest_svc.flow_events import FlowEvents
 from ingest_svc.flow_gates import FlowGates
 from ingest_svc.flow_order import check_input, read_start
 from ingest_svc.flow_tails import FlowTails
-from ingest_svc.offload import Offload
 from ingest_svc.running import Running
 from ingest_svc.secret_rules import SecretRules
 from ingest_svc.task_order import HEAVY_BYTES
@@ -34,6 +33,7 @@ from kernel.flows.reading import Reading
 from kernel.flows.run_index import Place
 from kernel.flows.starting import Starter
 from kernel.log.offsets import parse_id
+from kernel.offload import Offload
 from kernel.redis import RedisClients
 from kernel.validation import require_valid
 

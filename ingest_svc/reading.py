@@ -8,14 +8,14 @@ from typing import Any
 from fetchbox.config.v1.config_pb2 import Ingest
 from fetchbox.ingest.v1.ingest_service_pb2 import SubmitJobRequest
 from ingest_svc.canonical import canonical
-from ingest_svc.decompress import decompress, too_large
 from ingest_svc.manifest import DOCUMENT, Draft, read_members, read_message, violation
-from ingest_svc.offload import is_long
 from ingest_svc.plain import plain_resources
 from ingest_svc.request import require_json
 from ingest_svc.rules import check
 from ingest_svc.strict_json import JsonError, members
+from kernel.decompress import decompress, too_large
 from kernel.handlers import Resource
+from kernel.offload import is_long
 from kernel.validation import refusal
 
 _INLINE_BYTES = 2500

@@ -13,9 +13,9 @@ from buf.validate import validate_pb2
 from fetchbox.config.v1.config_pb2 import Config, JobType
 from fetchbox.errors.v1 import errors_pb2
 from fetchbox.ingest.v1.ingest_service_pb2 import SubmitJobRequest
-from ingest_svc.decompress import CONTENT_ENCODING, coding_of
 from kernel.auth import Caller
 from kernel.config import job_type
+from kernel.decompress import CONTENT_ENCODING, coding_of
 from kernel.errors import FetchboxError, Violation, invalid
 
 _MEDIA_TYPE = re.compile(r'application/json\s*(?:;\s*charset="?utf-8"?\s*)?', re.IGNORECASE)

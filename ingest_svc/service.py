@@ -14,7 +14,6 @@ from fetchbox.config.v1.config_pb2 import Config
 from fetchbox.ingest.v1.ingest_service_pb2 import SubmitJobRequest, SubmitJobResponse
 from fetchbox.ingest.v1.ingest_service_pb2_grpc import IngestServiceServicer
 from ingest_svc.job import Job
-from ingest_svc.offload import Offload
 from ingest_svc.origin import traceparent_of
 from ingest_svc.reading import Reading, is_heavy, read
 from ingest_svc.request import Envelope, read_envelope, tenant_of
@@ -26,6 +25,7 @@ from kernel.auth import current_caller
 from kernel.config import millis
 from kernel.errors import FetchboxError, reason_name
 from kernel.ids import uuid7
+from kernel.offload import Offload
 from kernel.ratelimit import RateLimit
 from kernel.telemetry import metrics, tracing
 

@@ -9,11 +9,13 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from json import JSONDecodeError, JSONDecoder
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 MAX_DEPTH = 100
 """How deep arrays and objects may nest in free JSON."""
 
+_SHOWN = 200
+"""How much of a key a path shows, in characters."""
 T = TypeVar("T")
 _SPACE = re.compile(r"[ \t\n\r]*")
 _BRACKETS = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|([\[{])|([\]}])', re.DOTALL)
@@ -225,13 +227,30 @@ def _first_repeated(keys: Iterable[str]) -> str:
 
 
 def _repeated_keys(value: Any, path: str) -> Iterator[str]:
-    """The paths of keys that occur twice, outermost first."""
-    waiting = deque([(value, path)])
+    """The paths of keys that occur twice, outermost first. Only these paths are written out."""
+    waiting: deque[tuple[Any, _Step]] = deque([(value, _Step(None, path))])
     while waiting:
-        item, place = waiting.popleft()
+        item, step = waiting.popleft()
         if isinstance(item, Repeating):
-            yield f"{place}.{item.key}"
+            yield f"{step.path()}.{item.key[:_SHOWN]}"
         if isinstance(item, dict):
-            waiting += [(inner, f"{place}.{key}") for key, inner in item.items()]
+            waiting += [(inner, _Step(step, key)) for key, inner in item.items() if isinstance(inner, dict | list)]
         elif isinstance(item, list):
-            waiting += [(inner, f"{place}[{index}]") for index, inner in enumerate(item)]
+            waiting += [(inner, _Step(step, at)) for at, inner in enumerate(item) if isinstance(inner, dict | list)]
+
+
+class _Step(NamedTuple):
+    """A place in a document: the place around it, and the key or index there."""
+
+    around: "_Step | None"
+    part: str | int
+
+    def path(self) -> str:
+        """`a.b[3]`, each key cut where it is long."""
+        parts: list[str] = []
+        step: _Step | None = self
+        while step is not None:
+            part = f"[{step.part}]" if isinstance(step.part, int) else f".{step.part[:_SHOWN]}"
+            parts.append(part)
+            step = step.around
+        return "".join(reversed(parts)).removeprefix(".")

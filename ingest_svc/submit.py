@@ -14,7 +14,6 @@ from fetchbox.ingest.v1.ingest_service_pb2 import SubmitJobResponse
 from fetchbox.jobs.jobs_pb2 import JobLog
 from ingest_svc import hints, tasks
 from ingest_svc.job import Job
-from ingest_svc.offload import Offload, is_long
 from ingest_svc.once import Claim, Hold, Once, outcome_unknown, unclaimed
 from ingest_svc.publication import Publication, Reached
 from ingest_svc.reading import Reading
@@ -25,6 +24,7 @@ from kernel.errors import FetchboxError
 from kernel.handlers import HandlerRegistry
 from kernel.handlers.handler import TAG_CHECKSUM
 from kernel.objects import ObjectStore
+from kernel.offload import Offload, is_long
 from kernel.telemetry import metrics
 
 

@@ -18,7 +18,6 @@ from fetchbox.task.v1 import task_service_pb2 as pb
 from fetchbox.task.v1.job_pb2 import Job
 from fetchbox.task.v1.task_service_pb2_grpc import TaskServiceServicer
 from ingest_svc import task_views
-from ingest_svc.offload import Offload
 from ingest_svc.running import Running
 from ingest_svc.secret_rules import SecretRules
 from ingest_svc.task_creation import TaskCreator
@@ -28,6 +27,7 @@ from kernel.announcements import Announcer
 from kernel.auth import current_caller
 from kernel.errors import FetchboxError, no_job, reason_name
 from kernel.ledger import Ledger
+from kernel.offload import Offload
 from kernel.ratelimit import RateLimit
 from kernel.telemetry import metrics
 from kernel.validation import require_valid

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
 from fetchbox.jobs.jobs_pb2 import DownloadTask, TaskAttributes
-from ingest_svc.offload import Offload, is_long
 from ingest_svc.secret_rules import SecretRules
 from kernel.handlers import JobHandler, Manifest, merged_headers, plan_tasks
 from kernel.handlers.handler import TAG_CHECKSUM, TAG_CONTENT_TYPE
+from kernel.offload import Offload, is_long
 
 CONTENT_TYPE = "application/x-protobuf; messageType=fetchbox.jobs.DownloadTask; delimited=true"
 

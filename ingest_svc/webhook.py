@@ -9,10 +9,10 @@ from google.api.httpbody_pb2 import HttpBody
 
 from fetchbox.config.v1.config_pb2 import Config
 from fetchbox.errors.v1 import errors_pb2
-from ingest_svc.decompress import decompress
 from ingest_svc.request import Headers, refused
 from ingest_svc.strict_json import JsonError, read_value
 from kernel.config import ConfigError
+from kernel.decompress import decompress
 from kernel.errors import FetchboxError, Violation
 from kernel.secret_values import UnknownSecretError, with_secrets
 

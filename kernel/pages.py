@@ -15,6 +15,7 @@ from kernel.errors import FetchboxError, Violation, invalid
 
 DEFAULT_SIZE = 50
 MAX_SIZE = 500
+_LONGEST_TOKEN = 2048
 _JOBS_CURSOR = re.compile(r"[0-9]{1,20}/[A-Za-z0-9_-]{1,128}")
 
 
@@ -35,10 +36,12 @@ def cursor(page_token: str, filters: Sequence[str]) -> str:
     """The cursor inside a token; empty for the first page. Raises `INVALID_PAYLOAD` for a token of anything else."""
     if not page_token:
         return ""
+    if len(page_token) > _LONGEST_TOKEN:
+        raise refused()
     try:
         padded = page_token + "=" * (-len(page_token) % 4)
         digest, place = json.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
-    except (ValueError, TypeError, binascii.Error) as error:
+    except (ValueError, TypeError, RecursionError, binascii.Error) as error:
         raise refused() from error
     if digest != _digest(filters) or not isinstance(place, str):
         raise refused()

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from types import MappingProxyType
 from typing import Final, Literal
 
 from fetchbox.flow.v1 import event_pb2
 from fetchbox.flow.v1.event_pb2 import Kind, View
+from kernel import globs
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,13 +73,10 @@ def fits(pattern: str, kind: str) -> bool:
 
     Within a part of the kind `*` stands for any characters; a `**` at the end for any number of parts, none too.
     """
-    return _compiled(pattern).fullmatch(kind) is not None
-
-
-@lru_cache(1024)
-def _compiled(pattern: str) -> re.Pattern[str]:
     if pattern == "**":
-        return re.compile(r".*")
+        return True
     fixed = pattern.removesuffix(".**")
-    parts = (r"[^.]*".join(re.escape(text) for text in part.split("*")) for part in fixed.split("."))
-    return re.compile(r"\.".join(parts) + (r"(\..+)?" if fixed != pattern else ""))
+    wanted, parts = fixed.split("."), kind.split(".")
+    if len(parts) < len(wanted) or (len(parts) > len(wanted) and fixed == pattern):
+        return False
+    return parts[len(wanted) :] != [""] and all(map(globs.fits_part, wanted, parts))

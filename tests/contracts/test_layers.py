@@ -17,7 +17,18 @@ ALLOWED = {
     "cli": {"cli", "gateway", "ingest_svc", "kernel", "operator_svc", "pipeline", "producer_svc", "worker_svc"},
 }
 STORAGE = ("redis", "boto3", "botocore", "obstore", "hiredis", "valkey")
-GATEWAY_KERNEL = {"config", "errors", "service", "clock", "ids", "telemetry", "validation"}
+GATEWAY_KERNEL = {
+    "auth",
+    "clock",
+    "config",
+    "decompress",
+    "errors",
+    "ids",
+    "offload",
+    "service",
+    "telemetry",
+    "validation",
+}
 
 
 def _imports(path: Path) -> set[str]:

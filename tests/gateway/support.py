@@ -10,12 +10,15 @@ from google.api import annotations_pb2, http_pb2
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import Message
 
+from fetchbox.config.v1.config_pb2 import Security
 from fetchbox.gateway.v1 import options_pb2
 from gateway.codec import Codec
 from gateway.endpoint import endpoints
+from gateway.entrance import Entrance
 from gateway.errors import ErrorPrinter
 from gateway.forwarded import Forwarding
 from gateway.handler import Handler
+from gateway.hosts import Hosts
 from gateway.limits import Limits
 from gateway.options import Options
 from gateway.server import HttpServer
@@ -152,6 +155,8 @@ async def running(
     options: Options | None = None,
     forwarding: Forwarding | None = None,
     origins: Sequence[str] = (),
+    hosts: Sequence[str] = ("*",),
+    security: Security | None = None,
 ) -> AsyncIterator[Gateway]:
     """A gateway on a free port in front of the service, or in front of `target`."""
     behaviours = Behaviours(service, functions)
@@ -161,11 +166,13 @@ async def running(
     await grpc_server.start()
     upstream = Upstream(target or f"127.0.0.1:{port}")
     codec = Codec(pool, options)
+    served = list(endpoints({service: upstream}, codec))
+    read = {name for endpoint in served for name in endpoint.route.rest.request_headers}
     handler = Handler(
-        endpoints({service: upstream}, codec),
+        served,
         ErrorPrinter(Codec(descriptor_pool.Default())),
         limits or Limits(body=1 << 20, heartbeat=15.0),
-        origins,
+        Entrance(Hosts("127.0.0.1:0", hosts), security, origins, read),
         forwarding=forwarding or Forwarding(["127.0.0.0/8"]),
     )
     server = HttpServer("127.0.0.1:0", handler, [upstream])

@@ -185,8 +185,28 @@ async def test_who_resumes_after_the_end_is_told_not_to_come_again(http: aiohttp
         assert await answer.read() == b""
     async with http.get("/v1/x/events?count=5&mode=hello", headers={**SSE, "Last-Event-ID": "5"}) as answer:
         assert answer.status == 204  # a greeting is nothing new
+
+
+async def test_a_stream_that_is_over_without_an_event_does_not_bring_its_client_back_for_ever(
+    http: aiohttp.ClientSession,
+) -> None:
+    """An EventSource that was given no id reconnects as it first came: only 204 ends that."""
     async with http.get("/v1/x/events?count=0", headers=SSE) as answer:
+        assert answer.status == 204
+    async with http.get("/v1/x/events?count=0", headers={"Accept": "application/x-ndjson"}) as answer:
         assert answer.status == 200
+        assert await answer.read() == b""
+
+
+async def test_json_lines_resume_after_the_last_event_too(http: aiohttp.ClientSession) -> None:
+    for media in ("application/x-ndjson", "application/json"):
+        headers = {"Accept": media, "Last-Event-ID": "3"}
+        async with http.get("/v1/x/events?count=5", headers=headers) as answer:
+            text = await answer.text()
+        found = (
+            json.loads(text) if media == "application/json" else [json.loads(line) for line in text.split("\n") if line]
+        )
+        assert [event["id"] for event in found] == ["4", "5"]
 
 
 async def test_a_greeting_is_held_back_only_for_a_moment(http: aiohttp.ClientSession) -> None:

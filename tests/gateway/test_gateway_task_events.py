@@ -319,7 +319,7 @@ async def _hold(live: Live, jobs: list[str], count: int) -> int:
         async with turns:
             reader, writer = await asyncio.open_connection("127.0.0.1", live.port)
             path = f"/v1/jobs/{jobs[number % len(jobs)]}/events"
-            writer.write(f"GET {path} HTTP/1.1\r\nHost: x\r\nAccept: text/event-stream\r\n\r\n".encode())
+            writer.write(f"GET {path} HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n\r\n".encode())
             await reader.readuntil(b"event: queued")
             return writer
 
@@ -351,7 +351,9 @@ async def test_a_client_that_does_not_read_is_closed_without_an_event(
     handler.limits = dataclasses.replace(handler.limits, stall=3.0)
     job_id = await live.worker.create()
     reader, writer = await asyncio.open_connection("127.0.0.1", live.port, limit=2**14)
-    writer.write(f"GET /v1/jobs/{job_id}/events HTTP/1.0\r\nHost: x\r\nAccept: text/event-stream\r\n\r\n".encode())
+    writer.write(
+        f"GET /v1/jobs/{job_id}/events HTTP/1.0\r\nHost: localhost\r\nAccept: text/event-stream\r\n\r\n".encode()
+    )
     wire = await reader.readuntil(b"event: queued")
     quick = asyncio.create_task(live.all(job_id))
     data = json.dumps({"text": "x" * 20_000})

@@ -327,7 +327,7 @@ async def test_webhooks_are_counted_and_wrong_ones_are_not(caller: Caller, gated
     gated.ingest.rate_limit_per_sec = 1
     gated.ingest.listen = "127.0.0.1:0"
     from ingest_svc.flow_gates import FlowGates  # noqa: PLC0415  # one that counts, beside the one that serves
-    from ingest_svc.offload import Offload  # noqa: PLC0415
+    from kernel.offload import Offload  # noqa: PLC0415
     from kernel.ratelimit import RateLimit  # noqa: PLC0415
 
     counting = FlowGates(

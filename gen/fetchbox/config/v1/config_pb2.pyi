@@ -967,7 +967,7 @@ class Gateway(_message.Message):
     flow: _builtins.str
     """Where the flow service is; the ingest service serves it. Default `127.0.0.1:50051`."""
     max_connections: _builtins.int
-    """The most connections of one process. One more is answered 503 and closed. Default 4096."""
+    """The most connections of one process. One more is answered 503 and closed. Default 16384."""
     max_requests: _builtins.int
     """The most requests in progress in one process, event streams aside. One more is answered 429. Default 1024."""
     min_body_rate: _builtins.int

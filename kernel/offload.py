@@ -23,7 +23,7 @@ class Offload:
     name = "offload"
 
     def __init__(self) -> None:
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="ingest")
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="offload")
 
     async def run(self, heavy: bool, work: Callable[[], T]) -> T:
         """Does the work here, or beside the loop when it is heavy."""

@@ -19,7 +19,7 @@ CODINGS = ("gzip", "zstd", IDENTITY)
 
 _GZIP_SLICE = 4096
 _ZSTD_SLICE = 256  # four bytes of an RLE block make 128 KiB, so a slice makes at most 8 MiB
-_MAX_MEMBERS = 10_000
+_MAX_MEMBERS = 1_000
 _ZSTD_WINDOW = 8 << 20  # the largest window of the content coding (RFC 9659)
 
 
