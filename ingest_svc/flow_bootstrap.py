@@ -68,7 +68,7 @@ def build(
             offload=offload,
         ),
         events=FlowEvents(config, clients=redis, manager=manager, deliveries=deliveries, payloads=payloads, rate=rate),
-        tails=FlowTails(redis, tails),
+        tails=FlowTails(redis, tails, frozenset(config.flows)),
         offload=offload,
         running=running,
     )

@@ -187,7 +187,7 @@ class FlowServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def TailRuns(self, request, context):
-        """Tails the index of a flow's runs; it does not end.
+        """Tails the index of a flow's runs; it does not end. `NOT_FOUND` for a flow that is neither configured nor has runs.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

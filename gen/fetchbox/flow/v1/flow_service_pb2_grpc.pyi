@@ -75,7 +75,7 @@ class FlowServiceStub:
     repetition. The tail of a run ends behind its last event. By SSE, and by WebSocket at the same address.
     """
     TailRuns: _grpc.UnaryStreamMultiCallable[_flow_service_pb2.TailRunsRequest, _flow_pb2.Frame]
-    """Tails the index of a flow's runs; it does not end."""
+    """Tails the index of a flow's runs; it does not end. `NOT_FOUND` for a flow that is neither configured nor has runs."""
     TailKinds: _grpc.UnaryStreamMultiCallable[_flow_service_pb2.TailKindsRequest, _flow_pb2.Frame]
     """Tails the timelines of all runs by kind, from now on; it does not end. There is no cursor over many streams: whoever
     must not miss an event tails the run.
@@ -127,7 +127,7 @@ class FlowServiceAsyncStub(FlowServiceStub):
     repetition. The tail of a run ends behind its last event. By SSE, and by WebSocket at the same address.
     """
     TailRuns: _aio.UnaryStreamMultiCallable[_flow_service_pb2.TailRunsRequest, _flow_pb2.Frame]  # type: ignore[assignment]
-    """Tails the index of a flow's runs; it does not end."""
+    """Tails the index of a flow's runs; it does not end. `NOT_FOUND` for a flow that is neither configured nor has runs."""
     TailKinds: _aio.UnaryStreamMultiCallable[_flow_service_pb2.TailKindsRequest, _flow_pb2.Frame]  # type: ignore[assignment]
     """Tails the timelines of all runs by kind, from now on; it does not end. There is no cursor over many streams: whoever
     must not miss an event tails the run.
@@ -242,7 +242,7 @@ class FlowServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _flow_service_pb2.TailRunsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_flow_pb2.Frame], _abc.AsyncIterator[_flow_pb2.Frame]]:
-        """Tails the index of a flow's runs; it does not end."""
+        """Tails the index of a flow's runs; it does not end. `NOT_FOUND` for a flow that is neither configured nor has runs."""
 
     @_abc_1.abstractmethod
     def TailKinds(
