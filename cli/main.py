@@ -10,7 +10,21 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from cli import breakers, config_commands, dlq, files, health, jobs, publish_task, serve, streams, submit, up, worker
+from cli import (
+    breakers,
+    config_commands,
+    dlq,
+    files,
+    gateway_commands,
+    health,
+    jobs,
+    publish_task,
+    serve,
+    streams,
+    submit,
+    up,
+    worker,
+)
 from cli.demo import command as demo
 from cli.flows import app as flows
 from cli.lake import export, group, report, sql
@@ -37,6 +51,7 @@ app.add_typer(streams.app, name="streams")
 app.add_typer(group.app, name="lake")
 app.add_typer(worker.app, name="worker")
 app.add_typer(config_commands.app, name="config")
+app.add_typer(gateway_commands.app, name="gateway")
 
 
 def _version(wanted: bool) -> None:

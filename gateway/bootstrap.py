@@ -32,7 +32,7 @@ async def build(config: config_pb2.Config, resources: object = None) -> Service:
     services: dict[ServiceDescriptor, Upstream] = {}
     for name in upstream_names():
         upstream = Upstream(getattr(config.gateway, name), tls)
-        services.update(dict.fromkeys(_services(name), upstream))
+        services.update(dict.fromkeys(services_of(name), upstream))
     codec = Codec(descriptor_pool.Default(), Options(milliseconds=True))
     gateway, served = config.gateway, list(endpoints(services, codec))
     limits = Limits(
@@ -60,9 +60,10 @@ def upstream_names() -> list[str]:
 
 def services() -> list[ServiceDescriptor]:
     """All services, in the order of their addresses in the configuration."""
-    return [service for name in upstream_names() for service in _services(name)]
+    return [service for name in upstream_names() for service in services_of(name)]
 
 
-def _services(name: str) -> list[ServiceDescriptor]:
+def services_of(name: str) -> list[ServiceDescriptor]:
+    """The services behind one address."""
     module = import_module(f"fetchbox.{name}.v1.{name}_service_pb2")
     return list(module.DESCRIPTOR.services_by_name.values())

@@ -3,6 +3,9 @@
 Under pytest-xdist every worker process has servers of its own.
 """
 
+import os
+import shutil
+import subprocess
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
     from kernel.resources import Resources
     from tests.kernel.objects.flaky_s3 import FlakyS3
 
+ROOT = Path(__file__).parents[1]
 _MEMORY = Path("/dev/shm")
 
 hypothesis.settings.register_profile("busy", deadline=None)  # how long an example takes is the machine's affair
@@ -170,3 +174,14 @@ async def site() -> AsyncIterator[SampleSite]:
     """A web site on loopback with good and bad resources."""
     async with SampleSite(slow_seconds=0.5) as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def program() -> str:
+    """A browser. FETCHBOX_REQUIRE_CHROMIUM demands one, and CI does; elsewhere it is used where it is there."""
+    there = any(map(shutil.which, ("chromium", "chromium-browser", "google-chrome")))
+    if not there and not {"CHROMIUM", "FETCHBOX_REQUIRE_CHROMIUM"} & set(os.environ):
+        pytest.skip("Chromium is installed by `make chromium`")
+    done = subprocess.run([ROOT / "tools" / "chromium.sh"], capture_output=True, text=True, check=False, timeout=600)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()

@@ -1,16 +1,13 @@
 """The page of a report in a real browser: it runs nothing, asks for nothing, and can be read everywhere."""
 
-import os
-import shutil
-import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from pipeline.reports.files import write
+from tests.browser import Page, chromium
 from tests.pipeline import report_samples
-from tests.pipeline.browser import Page, chromium
 
 ROOT = Path(__file__).parents[2]
 _SIZES = "[...document.querySelectorAll('svg.plot, svg.bar')].map(one => one.getBoundingClientRect())"
@@ -21,17 +18,6 @@ _OUTSIDE = """[...document.querySelectorAll('main *, header *, footer *')].filte
     const box = one.getBoundingClientRect(), clipped = one.closest('.scroll, .unseen, .told, .bar');
     return !clipped && box.width && (box.right > innerWidth + 1 || box.left < -1);
 }).map(one => one.outerHTML.slice(0, 90))"""
-
-
-@pytest.fixture(scope="module")
-def program() -> str:
-    """FETCHBOX_REQUIRE_CHROMIUM demands one, and CI does; elsewhere it is used where it is there."""
-    there = any(map(shutil.which, ("chromium", "chromium-browser", "google-chrome")))
-    if not there and not {"CHROMIUM", "FETCHBOX_REQUIRE_CHROMIUM"} & set(os.environ):
-        pytest.skip("Chromium is installed by `make chromium`")
-    done = subprocess.run([ROOT / "tools" / "chromium.sh"], capture_output=True, text=True, check=False, timeout=600)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
 
 
 @pytest.fixture

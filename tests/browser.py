@@ -4,7 +4,7 @@ import asyncio
 import itertools
 import shutil
 import subprocess
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -34,10 +34,14 @@ class Page:
 
     async def open(self, path: Path) -> None:
         """Shows a file."""
+        await self.visit(path.as_uri())
+
+    async def visit(self, url: str) -> None:
+        """Shows what is at an address."""
         for domain in ("Page", "Network", "Log", "Runtime", "Security"):
             await self.call(f"{domain}.enable")
         self._loaded.clear()
-        await self.call("Page.navigate", url=path.as_uri())
+        await self.call("Page.navigate", url=url)
         await asyncio.wait_for(self._loaded.wait(), _PATIENCE)
 
     async def look(self, width: int, height: int = 900, **features: str) -> None:
@@ -84,9 +88,9 @@ class Page:
 
 
 @asynccontextmanager
-async def chromium(program: str, folder: Path) -> AsyncIterator[Page]:
+async def chromium(program: str, folder: Path, *flags: str) -> AsyncIterator[Page]:
     """A browser with an empty profile in `folder`, and its tab."""
-    process = _started(program, folder)
+    process = _started(program, folder, flags)
     try:
         port = await asyncio.wait_for(_port(process, folder), _PATIENCE)
         async with aiohttp.ClientSession() as session:
@@ -104,9 +108,9 @@ async def chromium(program: str, folder: Path) -> AsyncIterator[Page]:
         shutil.rmtree(folder / "profile", ignore_errors=True)
 
 
-def _started(program: str, folder: Path) -> subprocess.Popen[bytes]:
+def _started(program: str, folder: Path, flags: Sequence[str]) -> subprocess.Popen[bytes]:
     with (folder / "log").open("wb") as log:
-        arguments = [program, *_FLAGS, f"--user-data-dir={folder / 'profile'}", "about:blank"]
+        arguments = [program, *_FLAGS, *flags, f"--user-data-dir={folder / 'profile'}", "about:blank"]
         return subprocess.Popen(arguments, stdout=log, stderr=log)
 
 
