@@ -45,11 +45,11 @@ async def test_events_of_a_job_come_through_and_resume(front: str, platform: Loc
         body = {"task": "chat", "payload": {"prompt": "hello"}}
         async with http.post("/v1/jobs", json=body) as made:
             job = (await made.json())["job_id"]
-        async with http.get(f"/v1/jobs/{job}/events", headers={"Accept": "text/event-stream"}) as stream:
+        async with http.get(f"/v1/jobs/{job}/events", headers=sse.ACCEPT) as stream:
             events = sse.parse(await stream.read())
         assert events[-1].type == "done"
         known = next(event.id for event in events if event.id)
-        async with http.get(f"/v1/jobs/{job}/events", headers={"Last-Event-ID": known}) as stream:
+        async with http.get(f"/v1/jobs/{job}/events", headers={**sse.ACCEPT, "Last-Event-ID": known}) as stream:
             rest = [event.id for event in sse.parse(await stream.read()) if event.id]
     assert rest == [event.id for event in events if event.id][1:]
 
