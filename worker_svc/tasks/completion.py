@@ -16,6 +16,7 @@ _ENVELOPE: Final = frozenset({"id", "object", "created", "model", "usage", "choi
 _OURS: Final = frozenset(
     {"text", "finish_reason", "model", "usage", "tool_calls", "function_call", "reasoning", "choices"}
 )
+_CHOICE_BYTES: Final = 64
 _OTHER: Final = "other"
 """Where a member is kept whose name the result has for something else."""
 
@@ -31,6 +32,10 @@ class Completion:
         self._model: str | None = None
         self._usage = KeptMembers(joins=False)
         self._choices: dict[int, Choice] = {}
+        self._first = 0
+        self._open: set[int] = set()
+        """The choices that have not told why they ended."""
+        self._reasons: list[str] = []
         self._kept = KeptMembers(joins=False)
 
     @property
@@ -41,12 +46,12 @@ class Completion:
     @property
     def finished(self) -> bool:
         """Whether every choice has told why it ended."""
-        return self.started and all(choice.finish_reason is not None for choice in self._choices.values())
+        return self.started and not self._open
 
-    @property
-    def reasons(self) -> list[str]:
-        """The finish reasons so far."""
-        return [choice.finish_reason for choice in self._choices.values() if choice.finish_reason is not None]
+    def new_reasons(self) -> list[str]:
+        """The finish reasons that have come since the last call."""
+        reasons, self._reasons = self._reasons, []
+        return reasons
 
     def take(self, chunk: dict[str, Any]) -> Iterator[Said]:
         """Takes a chunk, or a whole completion; gives what is new of the first choice.
@@ -63,8 +68,12 @@ class Completion:
         if not isinstance(choices, list) or not all(isinstance(choice, dict) for choice in choices):
             raise protocol("the endpoint sent a chunk whose choices are no list of objects")
         for index, choice in self._places(choices):
-            said = self._choice(index).take(choice)
-            yield from self._told(index, said)
+            known = self._choice(index)
+            before = known.finish_reason
+            yield from self._told(index, known.take(choice))
+            if known.finish_reason is not None and known.finish_reason != before:
+                self._open.discard(index)
+                self._reasons.append(known.finish_reason)
 
     def end(self) -> Iterator[Said]:
         """No more comes."""
@@ -91,7 +100,7 @@ class Completion:
     def _told(self, index: int, said: Iterator[Said]) -> Iterator[Said]:
         """What is told as events: the first choice alone. The others are taken all the same."""
         pieces = list(said)
-        if index == min(self._choices):
+        if index == self._first:
             yield from pieces
 
     def _places(self, choices: list[dict[str, Any]]) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -109,7 +118,9 @@ class Completion:
         known = self._choices.get(index)
         if known is None:
             known = self._choices[index] = Choice(self._count)
-            self._count(1)
+            self._first = min(self._choices) if len(self._choices) == 1 else min(self._first, index)
+            self._open.add(index)
+            self._count(_CHOICE_BYTES)
         return known
 
     def _count(self, size: int) -> None:

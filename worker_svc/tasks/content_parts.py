@@ -17,16 +17,26 @@ _DEEPEST: Final = 8
 class Content:
     """What a message says."""
 
-    text: str = ""
-    thinking: str = ""
+    texts: list[str] = field(default_factory=list)
+    thoughts: list[str] = field(default_factory=list)
     others: list[Any] = field(default_factory=list)
     """The parts that are neither."""
+
+    @property
+    def text(self) -> str:
+        """All text of it."""
+        return "".join(self.texts)
+
+    @property
+    def thinking(self) -> str:
+        """All thinking in it."""
+        return "".join(self.thoughts)
 
 
 def read_content(value: Any) -> Content:
     """The content of a message, as a text, a part or a list of them. TaskError `HANDLER_PROTOCOL` for anything else."""
     if isinstance(value, str):
-        return Content(value)
+        return Content([value])
     content = Content()
     for part in value if isinstance(value, list) else [] if value is None else [value]:
         _take(content, part)
@@ -48,12 +58,12 @@ def text_in(value: Any, depth: int = 0) -> str:
 
 def _take(content: Content, part: Any) -> None:
     if isinstance(part, str):
-        content.text += part
+        content.texts.append(part)
     elif not isinstance(part, dict) or not ("type" in part or set(part) & set(_PLACES)):
         raise protocol("the endpoint sent content that is no text and no part")
     elif part.get("type") in _THINKING or "thinking" in part:
-        content.thinking += text_in(part)
+        content.thoughts.append(text_in(part))
     elif isinstance(part.get("text"), str | dict):
-        content.text += text_in(part["text"])
+        content.texts.append(text_in(part["text"]))
     else:
         content.others.append(part)

@@ -42,9 +42,20 @@ class KeptMembers:
 class _Pieces(list[str]):
     """A text that goes on: joined once, at the end."""
 
+    def __init__(self, first: str) -> None:
+        super().__init__((first,))
+        self.letters = len(first)
+
+    def go_on(self, more: str) -> None:
+        """Takes the next piece."""
+        self.append(more)
+        self.letters += len(more)
+
 
 def _goes_over(old: Any, new: Any) -> bool:
-    return isinstance(old, _Pieces) and isinstance(new, str) and new.startswith("".join(old))
+    if not (isinstance(old, _Pieces) and isinstance(new, str)) or len(new) < old.letters:
+        return False
+    return new.startswith("".join(old))
 
 
 def _take(values: dict[str, Any], name: str, new: Any, *, joins: bool) -> None:
@@ -59,9 +70,9 @@ def _take(values: dict[str, Any], name: str, new: Any, *, joins: bool) -> None:
         values[name] = held
     elif joins and isinstance(new, str) and not (name in _WORDS or name.endswith("_id")):
         if isinstance(old, _Pieces):
-            old.append(new)
+            old.go_on(new)
         else:
-            values[name] = _Pieces([new])
+            values[name] = _Pieces(new)
     elif joins and isinstance(new, list) and type(old) is list:
         repeated = len(new) >= len(old) and new[: len(old)] == old
         old.extend(new[len(old) :] if repeated else new)

@@ -94,7 +94,7 @@ class Listener:
         if _CHOICES not in one and (name := foreign_protocol(one)):
             raise protocol(f"the endpoint speaks {name}, and chat completions of OpenAI's were expected")
         self._tell(self._completion.take(one))
-        for reason in self._completion.reasons:
+        for reason in self._completion.new_reasons():
             if (failure := failure_of_reason(reason)) is not None:
                 raise failure
 

@@ -32,6 +32,9 @@ class SnapshotText:
         """
         if not content:
             return ""
+        if self._pieces and not (last and len(content) == self.text.length):
+            self._messages += 1
+            return self.text.add(content)
         known = self.text.whole()
         if not known:
             self._messages += 1

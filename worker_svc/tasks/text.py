@@ -13,6 +13,8 @@ class Text:
     def __init__(self) -> None:
         self._pieces: list[str] = []
         self._half = ""
+        self.length = 0
+        """Letters so far."""
 
     def add(self, piece: str) -> str:
         """Takes a piece; returns the text that is certain by now."""
@@ -21,6 +23,7 @@ class Text:
         new = well_formed(piece.removesuffix(self._half))
         if new:
             self._pieces.append(new)
+            self.length += len(new)
         return new
 
     def end(self) -> str:

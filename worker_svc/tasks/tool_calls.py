@@ -47,13 +47,11 @@ class ToolCalls:
 
         TaskError `HANDLER_PROTOCOL` for what is no list of calls.
         """
-        before = list(self._calls) if whole else []
-        for one in told if isinstance(told, list) else [told]:
+        before = len(self._calls) if whole else 0
+        for place, one in enumerate(told if isinstance(told, list) else [told]):
             piece = _Piece(one)
-            again = next((call for call in before if call.repeats(piece, by_id=False)), None)
-            if again is not None:
-                before.remove(again)
-                continue
+            if place < before and self._calls[place].repeats(piece, by_id=False):
+                continue  # a message that repeats its deltas
             call = (None if whole else self._continued(piece)) or self._begin()
             self._remember(call, piece)
             call.take(piece)
