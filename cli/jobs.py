@@ -78,6 +78,9 @@ def list_jobs(
     if out.json:
         out.document(as_dict(answer))
         return
+    if answer.HasField("counts"):
+        found = [(field.name, count) for field, count in answer.counts.ListFields() if count]
+        out.note(", ".join(f"{count:,} {name}" for name, count in found) or "no jobs")
     columns = ("job", "task", "type", "status", "stored", "failed", "total", "created")
     rows = [
         (

@@ -50,7 +50,7 @@ class Sweep:
             return
         built = tasks.unpack(packed)
         decoded = [DownloadTask.FromString(task) for task in built]
-        job = self._job(decoded[0])
+        job = self._job(decoded[0], record)
         wanted = ((task.resource_id, task.attributes.checksum_hint) for task in decoded)
         warnings = hints.warnings(job_id, job.trace_id, wanted, self._clock.now_ms())
         if await self._publication.run(job, built, warnings, fresh=False):
@@ -61,7 +61,8 @@ class Sweep:
         """The tasks of a job. Without a record its type is not known, but it is one of a few."""
         job_types: Iterable[str] = self._job_types if record is None else (record.job_type,)
         for job_type in job_types:
-            packed = await self._objects.get(self._objects.bucket, places.tasks(job_type, job_id))
+            bucket = (record and record.bucket) or self._objects.bucket
+            packed = await self._objects.get(bucket, places.tasks(job_type, job_id))
             if packed is not None:
                 return packed
         return None
@@ -74,12 +75,12 @@ class Sweep:
         else:
             log.error("tasks_missing", job_id=job_id, job_type=record.job_type)
 
-    def _job(self, task: DownloadTask) -> Job:
+    def _job(self, task: DownloadTask, record: JobRecord | None) -> Job:
         return Job(
             job_id=task.job_id,
             job_type=task.job_type,
             settings=JobType(),
-            bucket=self._objects.bucket,
+            bucket=(record and record.bucket) or self._objects.bucket,
             tenant=task.tenant,
             trace_id=task.trace_id,
         )

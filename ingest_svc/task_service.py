@@ -80,7 +80,7 @@ class TaskService(TaskServiceServicer):
         return await self._seen(request.job_id)
 
     async def ListJobs(self, request: pb.ListJobsRequest, context: Context) -> pb.ListJobsResponse:
-        """A page of jobs; it may be short while more follow."""
+        """A page of jobs, and how many there are by state."""
         require_valid(request)
         tenant = task_views.tenant_filter(current_caller(), request.tenant)
         filters = (request.task, request.status, tenant)
@@ -91,7 +91,12 @@ class TaskService(TaskServiceServicer):
             status=request.status,
             tenant=tenant,
         )
-        return pb.ListJobsResponse(jobs=map(task_views.listed, records), next_page_token=pages.token(cursor, filters))
+        counts = await self._ledger.counts_by_state(tenant)
+        return pb.ListJobsResponse(
+            jobs=map(task_views.listed, records),
+            next_page_token=pages.token(cursor, filters),
+            counts=None if counts is None else pb.JobCounts(**counts),
+        )
 
     async def WatchJob(self, request: pb.WatchJobRequest, context: Context) -> AsyncIterator[JobEvent]:
         """The events of one job."""

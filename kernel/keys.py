@@ -190,6 +190,19 @@ JOBS_AUDITED = "fetchbox:jobs:audited"
 """Hash: state -> how far the search for its jobs that are on no stream has come, a cursor of ZSCAN."""
 
 
+def counting_tasks() -> str:
+    """Hash: what is known of the counts in `open_tasks`.
+
+    `removed`: how many entries we took off the queue; `drift`: how many others had when it was last counted. While it
+    is counted anew: `at`, how far, and `n:{task}`, what so far.
+    """
+    return f"{{{QUEUE}}}:counting"
+
+
+QUEUE_PLACES = (QUEUE, redo(QUEUE), delayed(QUEUE), open_tasks(), counting_tasks())
+"""The keys that a script needs to take entries off the queue."""
+
+
 def expiring_index() -> str:
     """Sorted set: jobs whose record expires by itself -> when to look whether it has, in ms."""
     return "fetchbox:jobs:expiring"

@@ -99,7 +99,10 @@ TRANSFER = Script("transfer", ("lane", "lease"), ("group", "holder", "from", "to
 ROUTE = Script("route", ("lane",), ("group", "worker"), ("entry", "to"))
 COLLECT = Script("collect", _LANE, ("group", "worker", "max", "suspect", "empty"), ("from",))
 LENT = Script("lent", _LANE, ("group", "holder", "from", "to", "max"), ("consumer",))
-TASK_ACKNOWLEDGE = Script("task_acknowledge", ("lane", "redo", "delayed", "open"), ("group",), ("entry", "counted"))
+TASK_ACKNOWLEDGE = Script(
+    "task_acknowledge", ("lane", "redo", "delayed", "open", "counting"), ("group",), ("entry", "counted")
+)
+TASK_COUNT = Script("task_count", ("queue", "open", "counting"), ("max",))
 QUEUE_ONCE = Script(
     "queue_once",
     ("queue", "replays", "open", "outbox", "noted", "job"),
@@ -143,7 +146,11 @@ TASK_REPLAY = Script(
 EXPIRE = Script("expire", ("job", "events"), ("ttl_s",))
 FINAL_BEGIN = Script("final_begin", ("job",), ("worker", "lease_ms"))
 FINAL_END = Script("final_end", (*_JOB, "results", *_ENDS), ("worker", "generation", "step", "results_key", "error"))
-CANCEL = Script("cancel", ("job", "events", *_ENDS), ("step", "error", "ttl_s"))
+CANCEL = Script(
+    "cancel",
+    ("job", "events", *_ENDS, "queue", "redo", "delayed", "open", "counting"),
+    ("step", "error", "ttl_s", "group"),
+)
 REPLAY = Script(
     "replay",
     (*_JOB, "states", "unpublished"),

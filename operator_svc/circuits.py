@@ -2,9 +2,11 @@
 
 from collections.abc import Sequence
 
+from fetchbox.errors.v1 import errors_pb2
 from fetchbox.operator.v1.files_pb2 import Breaker
 from fetchbox.operator.v1.operator_service_pb2 import ListBreakersResponse
 from kernel.breakers import CLOSED, Breakers, BreakerState
+from kernel.errors import FetchboxError
 
 _MOST_NAMED = 10
 
@@ -15,7 +17,9 @@ async def listed(breakers: Breakers) -> ListBreakersResponse:
 
 
 async def reset(breakers: Breakers, name: str) -> Breaker:
-    """Closes a breaker and forgets its window; how it stands then."""
+    """Closes a breaker and forgets its window; how it stands then. `NOT_FOUND` for one that nothing is known of."""
+    if not await breakers.is_known(name):
+        raise FetchboxError(errors_pb2.REASON_NOT_FOUND, f"Nothing is known of a breaker {name!r}.")
     return _shown(await breakers.reset(name))
 
 

@@ -9,6 +9,7 @@ resources of manifests; `task_replays.py` does the same for task jobs.
 
 from collections.abc import AsyncIterator
 
+from fetchbox.errors.v1 import errors_pb2
 from fetchbox.jobs.jobs_pb2 import DeadLetterTask, DownloadTask, QueuedTask
 from fetchbox.operator.v1.operator_service_pb2 import (
     ReplayDeadLettersRequest,
@@ -18,7 +19,7 @@ from fetchbox.operator.v1.operator_service_pb2 import (
 from kernel import keys
 from kernel.announcements import Announcer
 from kernel.dead_letters import DeadLetters, Letter, job_of
-from kernel.errors import Violation, invalid
+from kernel.errors import FetchboxError, Violation, invalid
 from kernel.ledger import Ledger
 from kernel.log.topics import Topics
 from kernel.telemetry import metrics
@@ -48,7 +49,7 @@ class Replays:
         self._max_replays = max_replays
 
     async def replay(self, request: ReplayDeadLettersRequest) -> ReplayDeadLettersResponse:
-        """Replays at most 500 letters. Raises `INVALID_PAYLOAD` for a request that names none."""
+        """Replays at most 500 letters. `INVALID_PAYLOAD` where none is named, `NOT_FOUND` for a job without any."""
         if not request.positions and not request.job_id:
             rule = Violation("positions", "must name letters, unless job_id does")
             raise invalid("Say what to replay: positions or job_id.", [rule])
@@ -85,6 +86,8 @@ class Replays:
                 else:
                     told += 1
                     yield outcome
+        if not ids:
+            raise FetchboxError(errors_pb2.REASON_NOT_FOUND, f"The job {job_id} has no dead letters.")
         for outcome in already[: MAX_LETTERS - told]:
             yield outcome
         await self._announcer.announce(job_id)

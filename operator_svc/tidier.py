@@ -17,6 +17,7 @@ class Tidier:
 
     async def run(self) -> int:
         """Deletes what is settled; how many entries' jobs were told of."""
+        await self._leftovers.recount()
         if not (await self._backlogs.queue()).settled:
             return 0
         return len(await self._leftovers.clear())

@@ -10,7 +10,7 @@ from fetchbox.errors.v1 import errors_pb2
 from kernel import places
 from kernel.errors import failure_name
 from kernel.handlers import HandlerRegistry, JobHandler, JobSummary, call_hook
-from kernel.ledger import JobRecord, Ledger
+from kernel.ledger import JobRecord, Ledger, operator_status
 from kernel.objects import ObjectStore, s3_uri
 from worker_svc import results
 from worker_svc.faults import failure_of
@@ -34,19 +34,24 @@ class Conclusion:
         lines = await self._lines(record)
         key = places.results(record.job_type, record.job_id)
         body = results.document(lines)
-        await self._objects.put(self._objects.bucket, key, body, content_type="application/jsonl")
-        uri = s3_uri(self._objects.bucket, key)
+        bucket = self._bucket(record)
+        await self._objects.put(bucket, key, body, content_type="application/jsonl")
+        uri = s3_uri(bucket, key)
         return Ending(uri, None if record.status == "canceled" else await self._tell(record, uri, lines))
 
     async def _lines(self, record: JobRecord) -> list[dict[str, Any]]:
-        former = await self._document(places.results(record.job_type, record.job_id))
-        tasks = b"" if record.direct else await self._document(places.tasks(record.job_type, record.job_id))
+        former = await self._document(record, places.results(record.job_type, record.job_id))
+        tasks = b"" if record.direct else await self._document(record, places.tasks(record.job_type, record.job_id))
         latest = await self._ledger.results(record.job_id)
         canceled = record.status == "canceled"
         return results.merge(results.order_of(tasks), former.splitlines(), latest, canceled=canceled)
 
-    async def _document(self, key: str) -> bytes:
-        return await self._objects.get(self._objects.bucket, key) or b""
+    async def _document(self, record: JobRecord, key: str) -> bytes:
+        return await self._objects.get(self._bucket(record), key) or b""
+
+    def _bucket(self, record: JobRecord) -> str:
+        """Where the documents of a job lie: the configuration may have changed since it was accepted."""
+        return record.bucket or self._objects.bucket
 
     async def _tell(self, record: JobRecord, uri: str, lines: Sequence[Mapping[str, Any]]) -> tuple[str, str] | None:
         """Calls the hook; what it raises becomes the job's error, code and message, and never stops this worker."""
@@ -71,7 +76,7 @@ def _summary(record: JobRecord, uri: str, lines: Sequence[Mapping[str, Any]]) ->
         job_id=record.job_id,
         job_type=record.job_type,
         tenant=record.tenant,
-        status="done" if not failed else "partial" if completed else "error",
+        status=operator_status("done" if not failed else "partial" if completed else "error"),
         resource_total=record.resource_total,
         resource_completed=completed,
         resource_failed=failed,

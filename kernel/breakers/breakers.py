@@ -166,6 +166,11 @@ class Breakers:
         telling = [state for state in found if state.state != CLOSED or state.failures]
         return sorted(telling, key=lambda state: (state.state == CLOSED, state.name))
 
+    async def is_known(self, name: str) -> bool:
+        """Whether a breaker has ever had anything to tell that is not forgotten. `UNAVAILABLE` as for `list`."""
+        (state,) = await self.states([name])
+        return state.state != CLOSED or state.samples > 0 or name in await self._book.names()
+
     async def states(self, names: Sequence[str]) -> Sequence[BreakerState]:
         """How these breakers stand, in this order. `UNAVAILABLE` where Redis does not answer."""
         return await self._book.states(names)

@@ -103,7 +103,7 @@ class JobSummary:
     job_type: str
     tenant: str
     status: str
-    """The ledger's word: `done`, `partial` or `error`."""
+    """As operators see it: `completed`, `partial` or `failed`."""
     resource_total: int
     resource_completed: int
     resource_failed: int

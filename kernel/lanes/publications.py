@@ -246,8 +246,7 @@ class Flush:
             for lane, entries in self.acknowledged.items()
         ]
         if self.removed:
-            names = [keys.QUEUE, keys.redo(keys.QUEUE), keys.delayed(keys.QUEUE), keys.open_tasks()]
-            made.append(command(scripts.TASK_ACKNOWLEDGE, names, [keys.GROUP_WORKERS, *self.removed]))
+            made.append(command(scripts.TASK_ACKNOWLEDGE, keys.QUEUE_PLACES, [keys.GROUP_WORKERS, *self.removed]))
         if self.published:
             made.append(("ZREM", keys.UNPUBLISHED, *self.published))
         return made

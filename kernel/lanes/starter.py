@@ -203,16 +203,18 @@ class Starter:
 
     def _doomed(self, entry: Entry, claim: Claim, now_ms: int) -> bool:
         """Settles what must not run (again) as failed. The queue has no retention that a task could outlive."""
+        attempts = claim.attempt
         if entry.crashes >= self._crash_limit:
             code, message = "SYSTEM_CRASH_LOOP", f"the task has lost its process {entry.crashes} times"
+            attempts += entry.crashes  # each of them was an attempt
         elif entry.lost and entry.ledgered and not entry.queued:
             code, message = "SYSTEM_ENTRY_LOST", "the entry of the resource was deleted, and its task is not stored"
         elif now_ms - entry.ms > self._keep_ms and not entry.queued:
             code, message = "SYSTEM_EXPIRED", "the task outlived the retention of its stream"
         else:
             return False
-        error = error_json(code, message, attempts=claim.attempt)
-        self._settler.add(Item(claim, Verdict("f", claim.attempt, error), code, message))
+        error = error_json(code, message, attempts=attempts)
+        self._settler.add(Item(claim, Verdict("f", attempts, error), code, message))
         return True
 
     def _bury(self, flush: Flush, entry: Entry, code: str, message: str) -> None:

@@ -58,7 +58,7 @@ class Finals(Records, Base):
         that failed; the job is then `error`. Deletes the collected result lines. `forget` as for `begin_final`.
         """
         record = await self.get(job_id)
-        kept = stored_results(self._config.object_store.bucket, record, results_key) if record else results_key
+        kept = stored_results(record, results_key) if record else results_key
         ended, status, at = await self._clients.call(
             scripts.FINAL_END,
             settle_keys(job_id),

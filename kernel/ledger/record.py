@@ -39,7 +39,7 @@ STEP = "step"
 FIELDS = (
     b"job_id", b"job_type", b"tenant", b"task", b"status", b"created_ts", b"updated_ts", b"resource_total",
     b"resource_completed", b"resource_failed", b"manifest_key", b"results", b"log_offset", b"error", b"trace_id",
-    b"rev", b"direct", b"ttl_s", b"flow",
+    b"rev", b"direct", b"ttl_s", b"flow", b"bucket",
 )  # fmt: skip
 """What `from_hash` reads. A task's payload and result are not among it: a listing must not carry them about."""
 
@@ -76,6 +76,8 @@ class JobRecord:
     """How long a task's record is kept after its end, in seconds; 0 for the job of a manifest."""
     flow: str = ""
     """The attempt at a step of a flow that the job is: `{flowId} {stepKey} {attempt}`; empty for none."""
+    bucket: str = ""
+    """Where the documents of the job lie; empty where that was not recorded, as for jobs of direct producers."""
 
 
 def log_offset(created_ms: int) -> int:
@@ -93,9 +95,10 @@ def results_key(bucket: str, job_type: str, job_id: str) -> str:
     return f"s3://{bucket}/{places.results(job_type, job_id)}"
 
 
-def stored_results(bucket: str, record: JobRecord, key: str) -> str:
+def stored_results(record: JobRecord, key: str) -> str:
     """What the record keeps of a results key: values over 64 bytes double a hash, so the default is one letter."""
-    return _DEFAULT_RESULTS if key == results_key(bucket, record.job_type, record.job_id) else key
+    is_default = record.bucket and key == results_key(record.bucket, record.job_type, record.job_id)
+    return _DEFAULT_RESULTS if is_default else key
 
 
 def to_fields(record: JobRecord, bucket: str) -> list[str | int]:
@@ -105,6 +108,7 @@ def to_fields(record: JobRecord, bucket: str) -> list[str | int]:
     optional: dict[str, str | int] = {
         "trace_id": record.trace_id,
         "log_offset": record.log_offset,
+        "bucket": bucket,
     }
     if record.manifest_key != manifest_key(bucket, record.job_type, record.job_id):
         optional["manifest_key"] = record.manifest_key
@@ -115,7 +119,10 @@ def to_fields(record: JobRecord, bucket: str) -> list[str | int]:
 
 
 def from_hash(values: Mapping[bytes, bytes], bucket: str) -> JobRecord:
-    """The record of a hash. Numbers of others that are none, or have no place in any message, count as not there."""
+    """The record of a hash. Numbers of others that are none, or have no place in any message, count as not there.
+
+    `bucket` is for records that name none, of an older release: where its documents lie is recorded with each job.
+    """
 
     def text(name: bytes) -> str:
         return values.get(name, b"").decode(errors="replace")
@@ -128,6 +135,8 @@ def from_hash(values: Mapping[bytes, bytes], bucket: str) -> JobRecord:
     job_type = text(b"job_type") or (task if task != FETCH else "")
     # Only ingest leaves out what can be derived.
     derived = task == FETCH and b"direct" not in values
+    recorded = text(b"bucket")
+    bucket = recorded or bucket
     error = values.get(b"error", b"")
     code, message = error_of(error)
     results = text(b"results")
@@ -154,6 +163,7 @@ def from_hash(values: Mapping[bytes, bytes], bucket: str) -> JobRecord:
         direct=b"direct" in values,
         ttl_s=number(b"ttl_s", digits=7),
         flow=text(b"flow"),
+        bucket=recorded,
     )
 
 

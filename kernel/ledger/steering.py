@@ -28,8 +28,8 @@ class Steering(Base):
         """
         changed, status, at, task = await self._clients.call(
             scripts.CANCEL,
-            task_keys(job_id),
-            [by, error_json(*error), self._config.tasks.job_ttl_s],
+            [*task_keys(job_id), *keys.QUEUE_PLACES],
+            [by, error_json(*error), self._config.tasks.job_ttl_s, keys.GROUP_WORKERS],
         )
         if status == b"gone":
             raise no_job(job_id)

@@ -8,7 +8,7 @@ from typing import Any
 
 from fetchbox.config.v1 import config_pb2
 from kernel import keys
-from kernel.log.offsets import parse_id
+from kernel.log.offsets import START, parse_id
 from kernel.redis import RedisClients
 
 _COUNT_CHUNK = 1000
@@ -101,7 +101,7 @@ class Backlogs:
         pipe.xinfo_groups(stream)
         length, delayed, exists, groups = await pipe.execute(raise_on_error=False)
         group = _group(groups, name)
-        waiting = await self._waiting(stream, length, group)
+        waiting = await self._waiting(stream, name, length, group)
         unread, oldest = await self._oldest(stream, name, group) if length else (None, None)
         return Backlog(
             topic=topic,
@@ -115,11 +115,14 @@ class Backlogs:
             provisioned=bool(exists) and (group is not None or not name),
         )
 
-    async def _waiting(self, stream: str, length: int, group: _Group | None) -> int:
+    async def _waiting(self, stream: str, name: str, length: int, group: _Group | None) -> int:
         """What the group has not read. Servers lose count after deletions; then it is counted, up to a limit."""
         if group is None:
-            return length
-        if group.lag is not None:
+            return length if name else 0  # dead letters wait for nobody: they are kept to be looked at
+        first = await self._range(stream, START, 1)
+        if not first or parse_id(first[0]) > parse_id(group.delivered):
+            return length  # also where others have cut off what was not read, which the server still counts
+        if group.lag is not None and group.lag <= length:
             return group.lag
         counted, after = 0, group.delivered
         while counted < self._count_limit:

@@ -28,6 +28,8 @@ else
 end
 local t = redis.call('TIME')
 local now = string.format('%d', t[1] * 1000 + math.floor(t[2] / 1000))
+-- The last error goes with the last failure.
+if h[3] == '1' then redis.call('HSET', J, 'error', '') end
 redis.call('HSET', J, 'status', 'running', 'updated_ts', now, 'resource_failed', tonumber(h[3]) - 1, 'fin', '',
   'rev', tonumber(h[6] or 1) + 1)
 listed(KEYS[5], string.sub(J, 5), h[7], tonumber(h[8]) or 0, h[1], 'running')

@@ -76,8 +76,10 @@ class LedgerExport:
         slot = slot_of(now, self._interval)
         if slot == self._done:
             return False
-        made = not await self._is_done(slot) and await self._make(slot, now)
-        self._done = slot
+        is_done = await self._is_done(slot)
+        made = not is_done and await self._make(slot, now)
+        if made or is_done:
+            self._done = slot
         return made
 
     async def _is_done(self, slot: str) -> bool:
@@ -90,6 +92,8 @@ class LedgerExport:
                 return False  # another was faster
             key = file_key(self._lake.layout, slot, attempt, len(files))
             files.append(await self._put(key, slot, rows))
+        if not any(file.rows for file in files):
+            return False  # a platform that has just begun: the turn is made as soon as there is a job
         snapshot = LedgerSnapshot(slot, now, sum(file.rows for file in files), tuple(files))
         key, document = commit_key(self._lake.layout, slot), snapshot.to_json()
         made = await self._lake.objects.put(self._lake.bucket, key, document, content_type=_JSON, if_absent=True)

@@ -51,6 +51,11 @@ class QueueRig:
         await made.queue.stop()
         await clients.close()
 
+    async def count_some(self, most: int) -> bool:
+        """A part of a new count: whether there is more to count."""
+        names = [keys.QUEUE, keys.open_tasks(), keys.counting_tasks()]
+        return bool(await self.clients.call(scripts.TASK_COUNT, names, [most]))
+
     async def admit(self, new: NewTask, limit: int = 200, task_limit: int = 0) -> int:
         """The first step alone: 0 where there was room."""
         reply = await self.clients.call(scripts.TASK_ADMIT, QUEUE_KEYS, [limit, new.task, new.job_id, task_limit])
@@ -93,8 +98,7 @@ class QueueRig:
         """What our workers do with settled entries."""
         values = dict(await self.entries())
         pairs = [part for entry in entries for part in (entry, values[entry].get("task", "") * _ours(values[entry]))]
-        names = [keys.QUEUE, keys.redo(keys.QUEUE), keys.delayed(keys.QUEUE), keys.open_tasks()]
-        await self.clients.call(scripts.TASK_ACKNOWLEDGE, names, [keys.GROUP_WORKERS, *pairs])
+        await self.clients.call(scripts.TASK_ACKNOWLEDGE, keys.QUEUE_PLACES, [keys.GROUP_WORKERS, *pairs])
 
     async def end(self, job_id: str, status: str = "done") -> None:
         """What another's worker does to a record at its job's end."""

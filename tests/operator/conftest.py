@@ -61,6 +61,11 @@ class Hand:
             await self.clients.commands.zrem(keys.UNPUBLISHED, job_id)
         return status
 
+    async def settle_due(self, job_id: str, code: str = "") -> None:
+        """Settles the only resource of a job that a finalizer is to end."""
+        task = [1, "r1", 0, "f" if code else "o", error_json(code, "no") if code else b"", b""]
+        await self.clients.call(scripts.SETTLE, settle_keys(job_id), ["1", "worker.settle", *task])
+
     async def ended(self, total: int = 1, code: str = "", **facts) -> str:
         """A job that has ended."""
         job_id = await self.job(total, **facts)

@@ -43,11 +43,13 @@ class TaskHand:
         )
         return entry.decode(), task, answer[0]
 
-    async def settle(self, entry: str, task: QueuedTask, token: int, code: str = "") -> str:
-        """Ends a started job, done or failed; the verdict."""
+    async def settle(self, entry: str, task: QueuedTask, token: int, code: str = "", *, published: bool = True) -> str:
+        """Ends a started job, done or failed; the verdict. Its worker may die before anything is published."""
         value = error_json(code, "no luck", attempts=1) if code else b'{"answer": 42}'
         settled = [token, "worker.settle", "f" if code else "o", value, value, 3600]
         verdict = (await self.clients.call(scripts.TASK_SETTLE, task_keys(task.job_id), settled))[0]
+        if not published:
+            return verdict.decode()
         if code:
             await self.letter(task.job_id, task=task.task, replay=task.replay, code=code)
         await self.acknowledge(entry, task.task)
@@ -56,8 +58,7 @@ class TaskHand:
 
     async def acknowledge(self, entry: str, task: str) -> None:
         """Takes an entry off the queue."""
-        names = [keys.QUEUE, keys.redo(keys.QUEUE), keys.delayed(keys.QUEUE), keys.open_tasks()]
-        await self.clients.call(scripts.TASK_ACKNOWLEDGE, names, [keys.GROUP_WORKERS, entry, task])
+        await self.clients.call(scripts.TASK_ACKNOWLEDGE, keys.QUEUE_PLACES, [keys.GROUP_WORKERS, entry, task])
 
     async def work(self, code: str = "") -> str:
         """Reads the next entry and ends its job; the id of the job."""

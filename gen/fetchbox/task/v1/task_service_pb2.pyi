@@ -127,25 +127,75 @@ class ListJobsResponse(_message.Message):
 
     JOBS_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    COUNTS_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
     """Gives the next page; empty on the last."""
     @_builtins.property
     def jobs(self) -> _containers.RepeatedCompositeFieldContainer[_job_pb2.Job]:
-        """The jobs, newest first."""
+        """The jobs, newest first. A page is full unless it is the last one."""
+
+    @_builtins.property
+    def counts(self) -> Global___JobCounts:
+        """How many jobs there are of each status, of the tenant that is shown or of all; the other filters do not count.
+        Absent while the jobs of an older release are being counted, soon after an upgrade.
+        """
 
     def __init__(
         self,
         *,
         jobs: _abc.Iterable[_job_pb2.Job] | None = ...,
         next_page_token: _builtins.str = ...,
+        counts: Global___JobCounts | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["counts", b"counts"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["jobs", b"jobs", "next_page_token", b"next_page_token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["counts", b"counts", "jobs", b"jobs", "next_page_token", b"next_page_token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ListJobsResponse: _TypeAlias = ListJobsResponse  # noqa: Y015
+
+@_typing.final
+class JobCounts(_message.Message):
+    """How many jobs there are of each status."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    QUEUED_FIELD_NUMBER: _builtins.int
+    RUNNING_FIELD_NUMBER: _builtins.int
+    DONE_FIELD_NUMBER: _builtins.int
+    PARTIAL_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    CANCELED_FIELD_NUMBER: _builtins.int
+    queued: _builtins.int
+    """Jobs that wait."""
+    running: _builtins.int
+    """Jobs that run."""
+    done: _builtins.int
+    """Jobs that have succeeded."""
+    partial: _builtins.int
+    """Jobs of which some resources failed."""
+    error: _builtins.int
+    """Jobs that have failed."""
+    canceled: _builtins.int
+    """Jobs that were canceled."""
+    def __init__(
+        self,
+        *,
+        queued: _builtins.int = ...,
+        running: _builtins.int = ...,
+        done: _builtins.int = ...,
+        partial: _builtins.int = ...,
+        error: _builtins.int = ...,
+        canceled: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["canceled", b"canceled", "done", b"done", "error", b"error", "partial", b"partial", "queued", b"queued", "running", b"running"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___JobCounts: _TypeAlias = JobCounts  # noqa: Y015
 
 @_typing.final
 class WatchJobRequest(_message.Message):
