@@ -2,12 +2,13 @@
 
 from typing import Annotated
 
+import grpc
 import typer
 
 from cli import channels
 from cli.command import command, group
 from cli.output import as_dict, out
-from cli.problems import USAGE, CommandError
+from cli.problems import SOME_FAILED, USAGE, CommandError
 from cli.settings import settings
 from fetchbox.operator.v1.files_pb2 import Breaker
 from fetchbox.operator.v1.operator_service_pb2 import ListBreakersRequest, ResetBreakerRequest
@@ -39,7 +40,7 @@ def reset(
     context: typer.Context,
     names: Annotated[list[str], typer.Argument(help="Names, as `breakers list` prints them.")],
 ) -> None:
-    """Close breakers now, and forget what they have seen: the next failures count from zero.
+    """Close breakers now, and forget what they have seen. Exits with 1 when nothing is known of one of them.
 
     `fetchbox breakers reset host:example.org`
 
@@ -50,14 +51,26 @@ def reset(
             raise CommandError(f"{name!r} is no breaker: names begin with {_BEGINNINGS}", USAGE, hint=_WHERE)
     with channels.operator(settings(context)) as stub:
         known = {breaker.name for breaker in stub.ListBreakers(ListBreakersRequest()).breakers}
-        answers = [stub.ResetBreaker(ResetBreakerRequest(name=name)) for name in names]
+        answers: list[Breaker] = []
+        missing: list[str] = []
+        for name in names:
+            try:
+                answers.append(stub.ResetBreaker(ResetBreakerRequest(name=name)))
+            except grpc.RpcError as error:
+                if error.code() != grpc.StatusCode.NOT_FOUND:
+                    raise
+                missing.append(name)
     if out.json:
         out.document({"breakers": [as_dict(answer) for answer in answers]})
     else:
         _table(answers)
     for name in names:
-        if name not in known:
+        if name in missing:
+            out.note(f"nothing is known of {name}; `fetchbox breakers list` shows those that have failed", "yellow")
+        elif name not in known:
             out.note(f"{name} was closed before; `fetchbox breakers list` shows those that are not", "yellow")
+    if missing:
+        raise typer.Exit(SOME_FAILED)
 
 
 def _table(breakers: list[Breaker]) -> None:

@@ -36,7 +36,7 @@ class StateIndexes(Base):
     async def _build(self, since: int | str) -> int:
         """Enters the jobs that were accepted from a time on, in ms, the oldest first."""
         looked, count = 0, _BATCH
-        for _ in range(_BATCHES):
+        while looked < _BATCH * _BATCHES:
             rows = await self._clients.commands.execute_command(
                 "ZRANGEBYSCORE", keys.job_index(), since, "+inf", "WITHSCORES", "LIMIT", 0, count
             )
