@@ -12,6 +12,7 @@ from cli.problems import SOME_FAILED, USAGE, CommandError
 from cli.settings import settings
 from fetchbox.operator.v1.files_pb2 import Breaker
 from fetchbox.operator.v1.operator_service_pb2 import ListBreakersRequest, ResetBreakerRequest
+from fetchbox.operator.v1.operator_service_pb2_grpc import OperatorServiceStub
 
 app = group("Look at circuit breakers, and close them by hand.")
 _KINDS = ("host:", "endpoint:", "task:", "queue:")
@@ -51,15 +52,7 @@ def reset(
             raise CommandError(f"{name!r} is no breaker: names begin with {_BEGINNINGS}", USAGE, hint=_WHERE)
     with channels.operator(settings(context)) as stub:
         known = {breaker.name for breaker in stub.ListBreakers(ListBreakersRequest()).breakers}
-        answers: list[Breaker] = []
-        missing: list[str] = []
-        for name in names:
-            try:
-                answers.append(stub.ResetBreaker(ResetBreakerRequest(name=name)))
-            except grpc.RpcError as error:
-                if error.code() != grpc.StatusCode.NOT_FOUND:
-                    raise
-                missing.append(name)
+        answers, missing = _reset(stub, names)
     if out.json:
         out.document({"breakers": [as_dict(answer) for answer in answers]})
     else:
@@ -71,6 +64,20 @@ def reset(
             out.note(f"{name} was closed before; `fetchbox breakers list` shows those that are not", "yellow")
     if missing:
         raise typer.Exit(SOME_FAILED)
+
+
+def _reset(stub: OperatorServiceStub, names: list[str]) -> tuple[list[Breaker], list[str]]:
+    """The breakers as they stand then, and the names of which nothing is known."""
+    answers: list[Breaker] = []
+    missing: list[str] = []
+    for name in names:
+        try:
+            answers.append(stub.ResetBreaker(ResetBreakerRequest(name=name)))
+        except grpc.RpcError as error:
+            if error.code() != grpc.StatusCode.NOT_FOUND:
+                raise
+            missing.append(name)
+    return answers, missing
 
 
 def _table(breakers: list[Breaker]) -> None:
