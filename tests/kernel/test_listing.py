@@ -34,7 +34,7 @@ class Box:
             for number, kind in enumerate(outcome, 1):
                 error = error_json("DOWNLOAD_DNS", "no") if kind == "f" else b""
                 task = [number, f"r{number}", 0, kind, error, b""]
-                await self.clients.call(scripts.SETTLE, settle_keys(job_id), ["0", "test", *task])
+                await self.clients.call(scripts.SETTLE, settle_keys(job_id), ["0", "test", 60_000, *task])
         return made
 
     async def all_pages(self, size: int, **filters: str) -> list[str]:

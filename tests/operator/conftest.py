@@ -53,7 +53,7 @@ class Hand:
         """Settles resource `r{index}`: stored, or failed with a code. The job's status then."""
         error = error_json(code, message) if code else b""
         task = [index, f"r{index}", replay << 20, "f" if code else "o", error, b""]
-        args = ["0", "worker.settle", *task]
+        args = ["0", "worker.settle", 60_000, *task]
         reply = await self.clients.call(scripts.SETTLE, settle_keys(job_id), args)
         status = reply[0].decode()
         if status in TERMINAL:
@@ -64,7 +64,7 @@ class Hand:
     async def settle_due(self, job_id: str, code: str = "") -> None:
         """Settles the only resource of a job that a finalizer is to end."""
         task = [1, "r1", 0, "f" if code else "o", error_json(code, "no") if code else b"", b""]
-        await self.clients.call(scripts.SETTLE, settle_keys(job_id), ["1", "worker.settle", *task])
+        await self.clients.call(scripts.SETTLE, settle_keys(job_id), ["1", "worker.settle", 60_000, *task])
 
     async def ended(self, total: int = 1, code: str = "", **facts) -> str:
         """A job that has ended."""

@@ -131,7 +131,7 @@ async def test_a_replay_that_races_the_end_is_followed(operator, hand):
     await asyncio.sleep(0.3)
     error = error_json("DOWNLOAD_DNS", "no")
     pipe = hand.clients.commands.pipeline(transaction=True)
-    settle = ["0", "worker.settle", 1, "r1", 0, "f", error, b""]
+    settle = ["0", "worker.settle", 60_000, 1, "r1", 0, "f", error, b""]
     pipe.eval(scripts.SETTLE.source, len(scripts.SETTLE.keys), *settle_keys(job_id), *settle)
     pipe.eval(
         scripts.REPLAY.source, len(scripts.REPLAY.keys), *replay_keys(job_id), "r1", 1, 0, 3, "operator.replay", '"r1"'
