@@ -26,6 +26,9 @@ from kernel.handlers.handler import TAG_CHECKSUM
 from kernel.objects import ObjectStore
 from kernel.offload import Offload, is_long
 from kernel.telemetry import metrics
+from kernel.telemetry.logs import get_logger
+
+log = get_logger("ingest.submit")
 
 
 class Submitter:
@@ -79,6 +82,7 @@ class Submitter:
         await self._publication.run(job, built, warnings, fresh=hold.fresh)
         metrics.JOBS_ACCEPTED.labels(job_type=metrics.job_type(job.job_type)).inc()
         metrics.RESOURCES_ACCEPTED.labels(job_type=metrics.job_type(job.job_type)).inc(len(built))
+        log.info("job_accepted", job_id=job.job_id, tenant=job.tenant, job_type=job.job_type, resources=len(built))
         answer = SubmitJobResponse(job_id=job.job_id, manifest_key=job.manifest_key, resource_count=len(built))
         return answer.SerializeToString()
 

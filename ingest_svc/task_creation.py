@@ -23,6 +23,9 @@ from kernel.ids import is_key_safe
 from kernel.ledger import Ledger, TaskRecord
 from kernel.ledger.task_queue import Keep, NewTask, TaskQueue
 from kernel.telemetry import metrics
+from kernel.telemetry.logs import get_logger
+
+log = get_logger("ingest.tasks")
 
 
 class TaskCreator:
@@ -71,6 +74,7 @@ class TaskCreator:
         hold.kept = True
         metrics.JOBS_ACCEPTED.labels(job_type=new.task).inc()
         metrics.JOBS_PRODUCED.labels(keys.QUEUE).inc()
+        log.info("job_accepted", job_id=new.job_id, tenant=new.tenant, task=new.task)
         return _answer(new, created_ms)
 
     async def _others(self, new: NewTask, job_id: str, caller: Caller) -> Job:

@@ -13,6 +13,7 @@ from ingest_svc.origin import traceparent_of
 from ingest_svc.request import Headers, refused
 from ingest_svc.strict_json import JsonError, read_object
 from kernel.auth import Caller
+from kernel.by_value import by_value
 from kernel.config import millis, task
 from kernel.errors import FetchboxError, Violation
 from kernel.ids import uuid7
@@ -43,7 +44,7 @@ class Order:
     idempotency_key: str
     """Empty for none."""
     digest: str
-    """SHA-256, hex, of all that a repetition has in common: what an idempotency key is bound to."""
+    """SHA-256, hex, of all that a repetition has in common: what an idempotency key is bound to; empty without one."""
     window_ms: int
     """How long the key is remembered."""
 
@@ -59,7 +60,7 @@ def read_order(
             f"no handler is configured for the task {request.task!r}: add a table [tasks.{request.task}] "
             "with its handler or endpoint to the configuration",
         )
-    parent = traceparent_of(metadata)
+    parent, key = traceparent_of(metadata), key_of(request.idempotency_key, metadata)
     window = config.ingest.idempotency_window_by_tenant.get(caller.tenant, config.ingest.idempotency_window)
     return Order(
         NewTask(
@@ -71,8 +72,8 @@ def read_order(
             trace_id=tracing.trace_id(parent),
             traceparent=parent,
         ),
-        idempotency_key=key_of(request.idempotency_key, metadata),
-        digest=_digest(request, caller.tenant),
+        idempotency_key=key,
+        digest=_digest(request, caller.tenant) if key else "",
         window_ms=millis(window),
     )
 
@@ -104,5 +105,8 @@ def key_of(named: str, metadata: Iterable[tuple[str, str | bytes]]) -> str:
 
 
 def _digest(request: CreateJobRequest, tenant: str) -> str:
+    """Of the payload by its value: the same JSON with other spaces is the same request."""
     ttl = str(request.ttl_s) if request.HasField("ttl_s") else ""
-    return sha256(b"\0".join((request.task.encode(), ttl.encode(), tenant.encode(), request.payload))).hexdigest()
+    return sha256(
+        b"\0".join((request.task.encode(), ttl.encode(), tenant.encode(), by_value(request.payload)))
+    ).hexdigest()

@@ -11,6 +11,7 @@ from google.protobuf.proto import parse_length_prefixed
 
 from fetchbox.errors.v1 import errors_pb2
 from fetchbox.jobs.jobs_pb2 import DownloadTask
+from kernel import redaction
 from kernel.errors import failure_name, http_status_of
 from kernel.foreign_text import fit
 from kernel.handlers import StoredObject
@@ -70,7 +71,7 @@ def failed_line(task: DownloadTask, attempts: int, code: str, message: str, fact
     """
     known: dict[str, Any] = {name: facts[name] for name in ("http_status", "final_url") if facts.get(name)}
     known.setdefault("http_status", http_status_of(code))
-    failure = {"error_code": code, "error_message": fit(message), "attempts": attempts}
+    failure = {"error_code": code, "error_message": redaction.text(fit(message)), "attempts": attempts}
     return orjson.dumps(_EMPTY | {"resource_id": task.resource_id, "state": FAILED} | known | failure)
 
 

@@ -15,6 +15,7 @@ from uuid import UUID, uuid5
 from fetchbox.config.v1.config_pb2 import Config, Flow, FlowGate
 from fetchbox.errors.v1 import errors_pb2
 from fetchbox.flow.v1.event_pb2 import Event
+from kernel.by_value import by_value
 from kernel.errors import FetchboxError, Violation, unavailable
 from kernel.flows import codec, kinds, order, secrets, templates, values
 from kernel.flows.checks import check
@@ -28,7 +29,10 @@ from kernel.ids import is_key_safe, uuid7
 from kernel.ratelimit import RateLimit
 from kernel.redis import RedisClients
 from kernel.telemetry import metrics
+from kernel.telemetry.logs import get_logger
 from kernel.validation import refusal
+
+_log = get_logger("flows.start")
 
 NO_INPUT: Final = order.NULL
 """What a run is started with that is given nothing; its first event does not mention it."""
@@ -139,6 +143,8 @@ class Starter:
         self._reached("begun")
         # A reply that was lost on the way makes a first try look like a repetition.
         is_own = opened.created or stands.secrets == proposed.secrets
+        if opened.created:
+            _log.info("flow_accepted", flow_id=run.flow_id, flow_name=run.flow_name, tenant=run.tenant)
         return Started(stands, told if is_own else {})
 
     async def _standing(self, run: Run) -> Order:
@@ -194,8 +200,8 @@ def _made_id(template: str, start: Start) -> str:
 
 
 def _digest(start: Start) -> str:
-    """What an id is bound to. The tenant is part of it, so that the id of another's run opens nothing."""
-    return sha256(b"\0".join((start.flow.encode(), start.tenant.encode(), start.input))).hexdigest()
+    """What an id is bound to: flow, tenant and the value of the input, however it is spelt."""
+    return sha256(b"\0".join((start.flow.encode(), start.tenant.encode(), by_value(start.input)))).hexdigest()
 
 
 def _check(event: Event, most: int, stream: str) -> None:

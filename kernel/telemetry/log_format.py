@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Final, TypeAlias
-from urllib.parse import urlsplit, urlunsplit
 
 import orjson
 
@@ -30,23 +29,19 @@ _COLOURS: Final = {"debug": "\x1b[2m", "info": "\x1b[32m", "warn": "\x1b[33m", "
 _RESET: Final = "\x1b[0m"
 
 
-def redact_url(url: str) -> str:
-    """The URL without user, password, query and fragment: signed query parameters are secrets."""
-    try:
-        parts = urlsplit(url)
-        host = parts.netloc.rpartition("@")[2]
-    except ValueError:
-        return "(unreadable URL)"
-    return urlunsplit((parts.scheme, host, parts.path, "…" if parts.query else "", ""))
-
-
 def redact(text: str, longest: int = _LONGEST) -> str:
     """The text without what URLs hide, without credentials and mail addresses; no longer than `longest` characters."""
-    safe = _URL.sub(lambda match: redact_url(match.group()), text) if "://" in text else text
-    safe = redaction.credentials(safe)
+    safe = _URL.sub(lambda match: redaction.bare_url(match.group()), text) if "://" in text else text
+    safe = redaction.text(safe)
     if "@" in safe or "%40" in safe:
         safe = _MAIL.sub(redaction.HIDDEN, safe)
     return safe if len(safe) <= longest else f"{safe[:longest]}…"
+
+
+def field(name: str, value: Field) -> str | int | float | bool | list[str] | None:
+    """The value of a field as JSON can hold it: hidden whole under a secret name, else redacted."""
+    is_secret = value and not isinstance(value, bool | int | float) and redaction.is_secret_name(name)
+    return redaction.HIDDEN if is_secret else plain(value)
 
 
 def plain(value: Field) -> str | int | float | bool | list[str] | None:
@@ -134,7 +129,7 @@ class JsonFormatter(logging.Formatter):
         line.update(context.facts())
         for name, value in _fields(record).items():
             # A field never replaces the frame of the line: `service` as a field is the service that was called.
-            line[name if name not in frame else f"{name}_"] = plain(value)
+            line[name if name not in frame else f"{name}_"] = field(name, value)
         if stack := _stack(record):
             line["stack"] = stack
         return orjson.dumps(line, default=str).decode()
@@ -150,7 +145,7 @@ class ConsoleFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """The record as one line, and its stack below it."""
         level = level_name(record)
-        fields = " ".join(f"{name}={plain(value)}" for name, value in _fields(record).items())
+        fields = " ".join(f"{name}={field(name, value)}" for name, value in _fields(record).items())
         head = f"{_time(record)[11:-1]} {_COLOURS[level]}{level:5}{_RESET} {self._service}"
         line = f"{head} {_message(record)} {fields}".rstrip()
         stack = _stack(record)

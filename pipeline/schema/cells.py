@@ -6,29 +6,27 @@ and their names are few: the kernel is asked once a name. It is given what is le
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import Any, Final
-from urllib.parse import unquote_plus
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from kernel import redaction
 
-_MARKS: Final = "(?i)" + "|".join((*map(re.escape, redaction.MARKS), "[\u0130\u0131]"))
-"""Python, but not Arrow, takes both of the Turkish letters for an i in another case."""
-_CREDENTIALS: Final = (
-    f"(?i){'|'.join(redaction.HEADER_MARKS)}|(?:{'|'.join(redaction.SCHEME_MARKS)})[^!-~]|[\u0130\u0131]"
-)
+_CREDENTIALS: Final = f"(?is){redaction.CREDENTIAL_MARK}"
 """What a text has at least in which more than URLs may have to be hidden."""
-_PLAIN: Final = r"^[a-z][a-z0-9+.-]*://[A-Za-z0-9._:-]+(?:/[!$-&(-;=@-~]*)?(?:\?[!$-&(-;=@-~]+)?$"
+_MARKS: Final = f"{_CREDENTIALS}|://"
+"""What it has at least in which anything may have to be."""
+_SHAPES: Final = f"(?i){redaction.SHAPE_MARK}"
+_PLAIN: Final = r"^[a-z][a-z0-9+.-]*://[A-Za-z0-9._:-]+(?:/[!$&(-:A-Z\[-~]*)?(?:\?[!$-&(-:=@-~]+)?$"
 """A URL without user information and fragment, in ASCII without controls, blanks, quotes and angle brackets.
 
-Its only question mark begins its query.
+Its only question mark begins its query, whose pairs are parted by `&` alone, and its path has no parameters and no
+encoded letters.
 """
-_WITHIN: Final = "(?i)=.*(?:=|@|%3d|%40)"
-"""What a value has at least, as it stands or encoded, that is itself a URL with a secret."""
+_WITHIN: Final = "=.*[=:@%]"
+"""What a value has at least, as it stands or encoded, that is itself a URL, a query or JSON with a secret."""
 
 
 def urls(cells: pa.Array) -> pa.Array:
@@ -80,7 +78,7 @@ def _asked(shown: pa.Array, cells: pa.Array, unclear: pa.Array, redact: Callable
 
 def _plain_urls(cells: pa.Array) -> tuple[pa.Array, pa.Array]:
     """Cells as `redaction.url` shows them, and for which of them that is certain."""
-    plain = _matches(cells, _PLAIN)
+    plain = pc.and_not(_matches(cells, _PLAIN), _matches(cells, _SHAPES))
     asking = pc.and_(plain, pc.greater_equal(pc.find_substring(cells, "?"), 0))
     if not pc.any(asking).as_py():
         return cells, plain
@@ -94,7 +92,7 @@ def _without_parameters(asking: pa.Array) -> tuple[pa.Array, pa.Array]:
     lists = pc.split_pattern(pc.list_element(halves, 1), "&")
     pairs = lists.values
     names = pc.list_element(pc.split_pattern(pairs, "=", max_splits=1), 0)
-    secret = [name for name in names.unique().to_pylist() if redaction.is_secret_parameter(unquote_plus(name))]
+    secret = [name for name in names.unique().to_pylist() if redaction.is_secret_encoded(name)]
     has_value = pc.greater(pc.binary_length(pairs), pc.add(pc.binary_length(names), 1))
     hidden = pc.and_(pc.is_in(names, pa.array(secret, pa.string())), has_value)
     shown = pc.if_else(hidden, pc.binary_join_element_wise(names, redaction.HIDDEN, "="), pairs)

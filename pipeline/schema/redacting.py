@@ -18,7 +18,7 @@ from google.protobuf.message import Message
 
 from fetchbox.jobs.jobs_pb2 import HttpHeader, QueuedTask
 from kernel import redaction
-from pipeline.schema import cells, json_text
+from pipeline.schema import cells
 from pipeline.schema.columns import is_json, is_timestamp, map_members
 
 _HEADER: Final = HttpHeader.DESCRIPTOR.full_name
@@ -58,9 +58,9 @@ def _change(field: FieldDescriptor) -> Callable[[pa.Array], pa.Array]:
     if field.type == FieldDescriptor.TYPE_STRING:
         return cells.urls if field.name == "url" else cells.texts
     if is_json(field):
-        return partial(cells.each, redact=partial(json_text.redacted, spared=_GATE))
+        return partial(cells.each, redact=partial(redaction.json_text, spared=_GATE))
     if field.full_name == _PAYLOAD:
-        return partial(cells.each, redact=json_text.redacted_bytes)
+        return partial(cells.each, redact=redaction.json_bytes)
     return lambda column: column
 
 

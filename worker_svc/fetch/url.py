@@ -67,10 +67,7 @@ class Url:
     @property
     def redacted(self) -> str:
         """The URL for logs and records: values of parameters that may be secret are replaced."""
-        path, mark, query = self.target.partition("?")
-        if not mark:
-            return self.text
-        return f"{self.scheme}://{self.netloc}{path}?{redaction.query(query)}"
+        return redaction.url(self.text)
 
     def __repr__(self) -> str:
         return f"Url({self.redacted})"

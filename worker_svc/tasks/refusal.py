@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any, Final
 
 from kernel import redaction
@@ -19,8 +18,6 @@ _LONGEST_READ: Final = 2_000
 _SHORTEST_SECRET: Final = 8
 _HARMLESS: Final = frozenset({"accept", "content-type", "user-agent"})
 _SERVER: Final = 500
-_KEY: Final = re.compile(r"\bsk-[\w*.-]{4,}")
-"""What keys of OpenAI and of many who speak its protocol look like, also half hidden."""
 
 
 class Words:
@@ -37,7 +34,7 @@ class Words:
         for secret in self._secrets:
             text = text.replace(secret, redaction.HIDDEN)
         text = " ".join(well_formed(text).split())[:_LONGEST_READ]
-        text = _KEY.sub(redaction.HIDDEN, redaction.text(text))
+        text = redaction.text(text)
         text = "".join(letter if letter.isprintable() else "?" for letter in text)
         return text if len(text) <= _LONGEST_MESSAGE else f"{text[:_LONGEST_MESSAGE]}…"
 

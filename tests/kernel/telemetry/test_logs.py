@@ -20,9 +20,10 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from fetchbox.config.v1.config_pb2 import Tracing
 from fetchbox.errors.v1.errors_pb2 import REASON_UNAVAILABLE
+from kernel import redaction
 from kernel.errors import FetchboxError
 from kernel.telemetry import context, log_format, logs, metrics, tracing
-from kernel.telemetry.log_format import ConsoleFormatter, JsonFormatter, redact, redact_url
+from kernel.telemetry.log_format import ConsoleFormatter, JsonFormatter, redact
 
 
 @pytest.fixture
@@ -236,10 +237,10 @@ def test_no_credential_is_told(lines: io.StringIO, text: str) -> None:
 
 
 def test_long_texts_are_redacted_in_no_time() -> None:
-    started = time.perf_counter()
+    started = time.process_time()
     for text in ("a" * 200_000 + "@", "a@" + "b" * 200_000, "a.b@c." * 40_000, "https://" + "a" * 200_000):
         redact(text)
-    assert time.perf_counter() - started < 5
+    assert time.process_time() - started < 5
 
 
 def test_a_field_never_replaces_the_frame(lines: io.StringIO) -> None:
@@ -259,8 +260,8 @@ def test_no_query_and_no_password_survives(text: str, secret: str) -> None:
 
 
 def test_addresses_keep_what_helps() -> None:
-    assert redact_url("https://u:p@h.example:8443/a/b?x=1#y") == "https://h.example:8443/a/b?…"
-    assert redact_url("https://h.example/a") == "https://h.example/a"
+    assert redaction.bare_url("https://u:p@h.example:8443/a/b?x=1#y") == "https://h.example:8443/a/b?…"
+    assert redaction.bare_url("https://h.example/a") == "https://h.example/a"
     assert redact("see https://[bad/ there").startswith("see ")
     assert len(redact("x" * 10_000)) == 2049
 

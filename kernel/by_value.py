@@ -1,0 +1,45 @@
+"""JSON by its value: two texts that say the same give the same bytes, whatever their spacing, order or escapes.
+
+For comparing alone. Numbers are compared by what they are worth, of any size and without rounding: `1`, `1.0` and `1e0`
+are one.
+"""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+
+def by_value(text: bytes) -> bytes:
+    """What all spellings of a JSON value have in common; the text itself where it is none."""
+    try:
+        read = json.loads(text, parse_float=_Number, parse_int=_Number, parse_constant=_no_number)
+        return _told(read).encode()
+    except (ValueError, RecursionError):
+        return text
+
+
+class _Number:
+    """A number by its worth."""
+
+    def __init__(self, text: str) -> None:
+        try:
+            sign, digits, exponent = Decimal(text).as_tuple()
+        except InvalidOperation as error:
+            raise ValueError(text) from error
+        whole = "".join(map(str, digits)).lstrip("0")
+        shown = whole.rstrip("0")
+        self.text = f"{'-' * sign}{shown}e{int(exponent) + len(whole) - len(shown)}" if shown else "0"
+
+
+def _told(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{json.dumps(name)}:{_told(held)}" for name, held in sorted(value.items())) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(map(_told, value)) + "]"
+    return value.text if isinstance(value, _Number) else json.dumps(value)
+
+
+def _no_number(text: str) -> Any:
+    raise ValueError(text)

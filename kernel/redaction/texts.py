@@ -1,0 +1,121 @@
+"""Lines for people without secrets: URLs, credential headers, tokens, and whatever is said to be a password."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from kernel.redaction.names import is_count, is_secret_name
+from kernel.redaction.shapes import HIDDEN, SHAPE_MARK, shapes
+from kernel.redaction.urls import url
+
+_STEMS: Final = (
+    "sig|token|tkn|cred|secret|pass|pwd|auth|bearer|jwt|hmac|cookie|csrf|xsrf|saml|assertion|otp|psk|ticket|hdn|sid"
+    "|sess|key|q.ak"
+)
+"""Each secret name has one of these in it."""
+_FOLDED: Final = "(?-i:[\u0130\u0131\u212a\u017f])"
+"""Letters that are one of ASCII in another case, and so may be a part of a name."""
+_ALONE: Final = f"(?:bearer|basic)[^!-~]|{SHAPE_MARK}|{_FOLDED}"
+CREDENTIAL_MARK: Final = f"(?:{_STEMS}).*[=:>]|--.*(?:{_STEMS})|{_ALONE}"
+"""A text in which this is not, whatever the case, is what `credentials` makes of it.
+
+For RE2 with the flags `is`: Python's `re` would need the square of a text's length.
+"""
+
+_STEM: Final = re.compile(_STEMS, re.IGNORECASE)
+_MARKED: Final = re.compile(_ALONE, re.IGNORECASE)
+_URL: Final = re.compile(r"(?<![a-zA-Z0-9+.-])([0-9+.-]*)([a-zA-Z][a-zA-Z0-9+.-]*+://[^\s\"'<>]+)")
+"""Looked for only where a word begins: from each letter of a long one anew would take minutes."""
+_HEADER: Final = re.compile(r"\b((?:proxy-)?authorization|(?:set-)?cookie)(\"?'?\s*[:=]\s*)[^\r\n]+", re.IGNORECASE)
+_BEARER: Final = re.compile(r"\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{8,}", re.IGNORECASE)
+_ASSIGNED: Final = re.compile(
+    r"(?<![\w.$\[\]-])(?:([\w.$\[\]-]++)(?:\\{0,8}[\"'])?+(\s{0,8}(?:=>|:=|=|:)\s{0,8})|--([\w.-]++)(\s{1,8})(?!-))(\\{0,8}[\"'])?+"
+)
+"""A name, what parts it from its value, and the quote that opens that; an option of a command line parts by blanks."""
+_ELEMENT: Final = re.compile(r"<([\w.-]++)>([^<]++)")
+_WORD: Final = re.compile(r"[^\s&;\"'<>\\]*+")
+_LINE: Final = re.compile(r"[^\r\n]*+")
+_QUOTED: Final = {quote: re.compile(rf"(?:[^{quote}\\]|\\.)*+", re.DOTALL) for quote in "\"'"}
+_PROSE: Final = frozenset(
+    {"token", "tokens", "auth", "pass", "sig", "signature", "ticket", "tickets", "cookie", "cookies", "credential"}
+    | {"credentials", "sid", "otp", "assertion"}
+)
+"""Words that sentences begin with: `token: unexpected end` tells no secret."""
+
+
+def is_marked(line: str) -> bool:
+    """Whether there may be anything to hide in a text; what has no mark is what `text` makes of it."""
+    if "://" in line or _MARKED.search(line):
+        return True
+    return any(sign in line for sign in ("=", ":", ">", "--")) and _STEM.search(line) is not None
+
+
+def text(line: str) -> str:
+    """A line for people, with the URLs in it redacted and credentials hidden."""
+    if "://" in line:
+        line = _URL.sub(lambda match: f"{match[1]}{url(match[2])}", line)
+    return credentials(line)
+
+
+def credentials(line: str) -> str:
+    """The line with credential headers, bearer tokens and the values of secret names hidden."""
+    if not is_marked(line):
+        return line
+    line = _HEADER.sub(lambda match: f"{match[1]}{match[2]}{HIDDEN}", line)
+    line = _BEARER.sub(lambda match: f"{match[1]} {HIDDEN}", line)
+    return shapes(_without_values(_ELEMENT.sub(_element, line)))
+
+
+def fields(facts: Mapping[str, str]) -> dict[str, str]:
+    """Log fields: those with a secret name are hidden whole, the others are redacted as text."""
+    return {name: field(name, value) for name, value in facts.items()}
+
+
+def field(name: str, value: str) -> str:
+    """The value of a field, a header or a tag: hidden whole under a secret name, else redacted as text."""
+    return HIDDEN if is_secret_name(name) else text(value)
+
+
+def _element(found: re.Match[str]) -> str:
+    return f"<{found[1]}>{HIDDEN}" if is_secret_name(found[1]) else found[0]
+
+
+def _without_values(line: str) -> str:
+    """Without the values that secret names are given: `password=x`, `x-auth-token: x`, `"apiKey": "x"`, `--token x`."""
+    shown: list[str] = []
+    at = 0
+    for found in _ASSIGNED.finditer(line):
+        name = found[1] or found[3]
+        if found.start() < at or not is_secret_name(name):
+            continue
+        end = _end_of_value(line, found.end(), found[5] or "")
+        if end > found.end() and not _is_harmless(name, found[2] or "", found[5], line[found.end() : end]):
+            shown += (line[at : found.end()], HIDDEN)
+            at = end
+    return "".join((*shown, line[at:])) if shown else line
+
+
+def _end_of_value(line: str, start: int, quote: str) -> int:
+    if len(quote) > 1:
+        closed = line.find(quote, start)
+        return closed if closed >= 0 else len(line)
+    found = _QUOTED[quote].match(line, start) if quote else _WORD.match(line, start)
+    end = found.end() if found else start
+    if not quote and line[start : start + 1] in ("[", "{"):
+        rest = _LINE.match(line, start)
+        return rest.end() if rest else end
+    return end
+
+
+def _is_harmless(name: str, parting: str, quote: str | None, value: str) -> bool:
+    if value.startswith(HIDDEN) or is_count(name, value):
+        return True
+    is_told = name.lower() in _PROSE or "." in name
+    return is_told and not quote and parting[:1] == ":" and parting[1:] != "" and _is_plain_word(value)
+
+
+def _is_plain_word(value: str) -> bool:
+    word = value.rstrip(".,!?)")
+    return word.isalpha() and word.islower()

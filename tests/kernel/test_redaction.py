@@ -1,0 +1,172 @@
+"""One table of what is hidden and what is not; every sink shows what this module makes of a text (issue 11)."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from urllib.parse import quote
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from kernel import redaction
+
+SECRET = "S3cr3tValue"
+
+NAMES = [
+    "token", "authToken", "auth_token", "AUTH-TOKEN", "authtoken", "access_token", "accessToken", "refreshToken",
+    "id_token", "X-Auth-Token", "x-amz-security-token", "X-Amz-Signature", "X-Amz-Credential", "X-Goog-Signature",
+    "AWSAccessKeyId", "OSSAccessKeyId", "awsSecretAccessKey", "secret_access_key", "accountKey", "AccountKey",
+    "Ocp-Apim-Subscription-Key", "x-functions-key", "SharedAccessSignature", "sig", "signature", "q-signature", "q-ak",
+    "hdnea", "hdnts", "hdntl", "HDNEA", "wsSecret", "txSecret", "auth_key", "password", "Password", "userPassword",
+    "user_pass", "pass", "passwd", "pwd", "PWD", "passphrase", "clientSecret", "client_secret", "apiKey", "api_key",
+    "apikey", "X-Api-Key", "privateKey", "ticket", "casTicket", "jwt", "hmac", "cookie", "csrfToken", "XSRF-TOKEN",
+    "session_id", "sessionId", "sessionid", "SID", "connect.sid", "PHPSESSID", "JSESSIONID", "ASP.NET_SessionId",
+    "SAMLResponse", "client_assertion", "credentials", "Authorization", "Proxy-Authorization", "oauth_signature",
+    "password2", "edge-cache-token", "__token__", "otp", "redis_password", "sess", "userSession",
+]  # fmt: skip
+"""Names of secrets, wherever they stand."""
+PARAMETERS = ["key", "Key-Pair-Id", "Policy", "code", "sign", "ak"]
+"""Names that are of secrets in URLs alone."""
+HARMLESS = [
+    "max_tokens", "design", "signal", "keyboard", "author", "passive", "compass", "monkey", "tokenizer", "inside",
+    "session-timeout", "manifest_key", "attempt", "bucket", "final_url", "status", "signed", "secretary", "passenger",
+    "expires", "X-Amz-Date", "X-Amz-Expires", "authors",
+]  # fmt: skip
+
+URLS = [
+    f"https://u:{SECRET}@h/x",
+    f"redis://:{SECRET}@h:6379/0",
+    f"https://{SECRET}@h/",
+    f"https://h/a;token={SECRET}/b",
+    f"https://h/a;jsessionid={SECRET}?x=1",
+    f"https://h/hdnts=exp=1~acl=/*~hmac={SECRET}/a.ts",
+    f"https://h/exp=1~hmac={SECRET}/a.ts",
+    f"https://h/?hdnea=exp=1~acl=/*~hmac={SECRET}",
+    f"https://h/?a=1;password={SECRET}",
+    f"https://h/#access_token={SECRET}&x=1",
+    f"https://h/#/done?token={SECRET}",
+    f"https://h/?%74oken={SECRET}",
+    f"https://h/?%2574oken={SECRET}",
+    f"https://h/?user[password]={SECRET}",
+    f"https://h/?to=https://u:{SECRET}@i/",
+    f"https://h/?to={quote(f'https://i/?token={SECRET}', safe='')}",
+    f"https://h/?to={quote(quote(f'https://i/?token={SECRET}', safe=''), safe='')}",
+    f"https://h/?to={quote(quote(quote(f'https://i/?a=1&authToken={SECRET}', safe=''), safe=''), safe='')}",
+    f"https://h/?to={quote(quote(f'//u:{SECRET}@i', safe=''), safe='')}",
+    f"https://h/?state={quote(f'token={SECRET}', safe='')}",
+    f"https://h/?body={quote(json.dumps({'apiKey': SECRET}), safe='')}",
+    f"https://h/proxy/https://u:{SECRET}@i/x",
+    f"https://h/proxy/{quote(f'https://i/?sig={SECRET}', safe='')}",
+    f"https://acc.blob.core.windows.net/c/b?sv=2022-11-02&se=2026-01-01&sp=r&sig={SECRET}%3D",
+    f"https://b.s3.amazonaws.com/a?X-Amz-Date=20261128&X-Amz-Signature={SECRET}&X-Amz-Security-Token={SECRET}",
+    f"https://storage.googleapis.com/b/o?X-Goog-Signature={SECRET}&X-Goog-Credential={SECRET}",
+    f"https://b.oss-cn.aliyuncs.com/o?OSSAccessKeyId={SECRET}&Expires=1&Signature={SECRET}",
+    f"https://c.cloudfront.net/o?Expires=1&Signature={SECRET}&Key-Pair-Id={SECRET}&Policy={SECRET}",
+]
+LINES = [
+    f"password={SECRET}", f"password: {SECRET}", f"Password = '{SECRET}'", f'"password": "{SECRET}"',
+    f"{{'authToken': '{SECRET}', 'a': 1}}", f'\\"apiKey\\":\\"{SECRET}\\"', f"x-auth-token: {SECRET}",
+    f"sent X-Api-Key: {SECRET}, got 401", f"authToken={SECRET}&a=1", f"token: {SECRET}", f"token={SECRET}",
+    f"api_key => {SECRET}", f"secret := {SECRET}", f"curl --password {SECRET} http://h", f"--auth-token={SECRET}",
+    f"Authorization: Bearer {SECRET}", f"Cookie: a=1; sid={SECRET}", f"bearer {SECRET}", f"Basic {SECRET}=",
+    f"GET https://h/?authToken={SECRET} failed", f"<password>{SECRET}</password>", f"tokens = [{SECRET}, {SECRET}]",
+    f"connect.sid: {SECRET}", f"session={SECRET}", f"ticket={SECRET}", f"pwd={SECRET};server=h",
+    f"refused eyJhbGciOiJ9.eyJzdWIiOiI{SECRET}.sig", f"key sk-proj-{SECRET}", "AKIAIOSFODNN7EXAMPLE",
+    f"-----BEGIN RSA PRIVATE KEY-----\n{SECRET}\n-----END RSA PRIVATE KEY-----",
+    f"DSN postgres://app:{SECRET}@db/app?sslmode=off", f"user={SECRET[:0]}x password={SECRET}",
+]  # fmt: skip
+PLAIN = [
+    "got https://a/b?page=2&sort=asc&width=100 twice", "max_tokens=12, total_tokens: 40", "design: ready",
+    "token: unexpected end of input", "security.tenant_tokens: must name a tenant", "time 12:30:05 at step 4",
+    "http://[::1]:8/", "code=DOWNLOAD_DNS key=resources/a", "the key of the job is manifests/a", "a = b, c: d",
+    "author: me; inside=1", "https://h/?to=http://other/x?page=2&mail=a@b", "https://h/a=b/c;v=1?x=%2F&y=",
+    "https://h/p?q=caf%C3%A9%20100%25", '{"a": "b", "n": 1}',
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_secret_names_are_known_in_every_place(name: str) -> None:
+    assert redaction.is_secret_name(name)
+    assert redaction.fields({name: SECRET}) == {name: "REDACTED"}
+    assert redaction.url(f"https://h/p?a=1&{name}={SECRET}&b=2") == f"https://h/p?a=1&{name}=REDACTED&b=2"
+    assert redaction.url(f"https://h/p;{name}={SECRET}/q") == f"https://h/p;{name}=REDACTED/q"
+    assert json.loads(redaction.json_text(json.dumps({"a": {name: SECRET}}))) == {"a": {name: "REDACTED"}}
+    assert json.loads(redaction.json_text(json.dumps([{"name": name, "value": SECRET}])))[0]["value"] == "REDACTED"
+    for line in (f"{name}={SECRET}", f"{name}: {SECRET}", f'"{name}":"{SECRET}"', f"GET https://h/?{name}={SECRET} x"):
+        assert SECRET not in redaction.text(line), line
+
+
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_some_names_are_secret_in_urls_alone(name: str) -> None:
+    assert redaction.url(f"https://h/?{name}={SECRET}") == f"https://h/?{name}=REDACTED"
+    assert redaction.fields({name: "resources/a"}) == {name: "resources/a"}
+
+
+@pytest.mark.parametrize("name", HARMLESS)
+def test_other_names_are_shown(name: str) -> None:
+    assert redaction.fields({name: "42"})[name] == "42" or name == "max_tokens"
+    assert redaction.url(f"https://h/?{name}=42") == f"https://h/?{name}=42" or name in ("max_tokens", "manifest_key")
+    assert redaction.text(f"{name}=42 {name}: 42") == f"{name}=42 {name}: 42"
+
+
+@pytest.mark.parametrize("url", URLS)
+def test_no_part_of_a_url_shows_a_secret(url: str) -> None:
+    for shown in (redaction.url(url), redaction.bare_url(url), redaction.text(f"at <{url}>: refused")):
+        assert SECRET not in shown
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_no_text_shows_a_secret(line: str) -> None:
+    shown = redaction.text(line)
+    assert SECRET not in shown
+    assert "AKIAIOSFODNN7EXAMPLE" not in shown
+    assert redaction.is_marked(line)
+
+
+@pytest.mark.parametrize("line", PLAIN)
+def test_what_is_no_secret_is_shown_as_it_is(line: str) -> None:
+    assert redaction.text(line) == line
+
+
+@pytest.mark.parametrize("kind", [redaction.text, redaction.url, redaction.json_text])
+@given(text=st.text())
+@example(text="%" * 20)
+@example(text="--token")
+@example(text="token=")
+@example(text='token="')
+def test_redaction_never_fails_and_changes_nothing_twice(kind: Callable[[str], str], text: str) -> None:
+    once = kind(text)
+    assert kind(once) == once
+
+
+@given(st.text())
+def test_what_has_no_mark_is_not_changed(text: str) -> None:
+    if not redaction.is_marked(text):
+        assert redaction.text(text) == text
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        "a", "key ", "token ", "token=", "token: a ", "[", "[a]", '"', '\\"', "'", "\\", "--", "--token ", "%", "%25",
+        "&a=", ";a=",
+        "//", "@", "a@", "://", "http://a ", "http://h/?a=", "cookie: \n", "eyJ", "eyJaaaaaa.", "sk-",
+        "1:", "<a>",
+        "<token>", "-----BEGIN PRIVATE KEY-----", "Aa", "AA", "_", "=", ":", "token\n", "bearer ", "{", '{"token":',
+    ],
+)  # fmt: skip
+def test_a_hostile_text_costs_no_more_than_its_size(piece: str) -> None:
+    """Four times the text may cost four times the time, and a wide margin; the square would be sixteen times."""
+    small, large = piece * (40_000 // len(piece)), piece * (160_000 // len(piece))
+    for kind in (redaction.text, redaction.url, redaction.query, redaction.path, redaction.json_text):
+        shortest = min(_seconds(kind, small) for _ in range(3))
+        assert _seconds(kind, large) < 11 * shortest + 0.25, kind
+
+
+def _seconds(kind: Callable[[str], str], text: str) -> float:
+    began = time.process_time()
+    kind(text)
+    return time.process_time() - began
