@@ -109,7 +109,7 @@ async def test_a_deferral_costs_no_attempt_and_changes_no_byte(box: ListRig) -> 
     lane = await box.lane()
     before = await _now(box)
     deferral = Failure("STORAGE_UNAVAILABLE", "away", retry_after=70, counts=False)
-    assert await box.settle(lane, await lane.claim(1, 0), deferral) == ["retrying"]
+    assert await box.settle(lane, await lane.claim(1, 0), deferral) == ["deferred"]
     ((_, same, due),) = await box.delayed()
     assert same == job
     assert 70_000 <= due - before <= 70_000 * 1.25 + (await _now(box) - before)
@@ -168,7 +168,7 @@ async def test_a_message_is_cut_and_made_writable(box: ListRig) -> None:
     lane = await box.lane()
     await box.settle(lane, await lane.claim(1, 0), Failure("VALIDATION_TASK", "\ud800" + "x" * 9000))
     (letter,) = [json.loads(one) for one in await box.list(box.names.dead_letters)]
-    assert letter["failure"]["message"] == "?" + "x" * 4095
+    assert letter["failure"]["message"] == r"\ud800" + "x" * 4089 + "…"
 
 
 async def test_what_is_given_back_is_the_next_of_its_queue_and_unchanged(box: ListRig) -> None:
@@ -243,4 +243,4 @@ async def test_the_counters_of_the_seed_tell_what_became_of_each_queue(box: List
     await lane._settling.flush()
     after = [counts(queue) for queue in (box.high, box.low)]
     changed = [[round(now - was) for was, now in zip(*both, strict=True)] for both in zip(before, after, strict=True)]
-    assert changed == [[4, 1, 2, 1, 1, 1], [1, 0, 0, 1, 0, 1]]
+    assert changed == [[4, 1, 1, 1, 1, 1], [1, 0, 0, 1, 0, 1]]
