@@ -88,7 +88,7 @@ def test_a_handler_is_told_its_settings(tmp_path: Path) -> None:
         ('handler = "tests.tasks.own_handlers:Missing"', "tasks.chat.handler", "TaskHandler"),
         ('handler = "tests.tasks.own_handlers:LIFE"', "tasks.chat.handler", "TaskHandler"),
         ('handler = "tests.tasks.own_handlers:Refusing"', "tasks.chat.handler", "no such owl"),
-        ('endpoint = "http://"', "tasks.chat.handler", "endpoint"),
+        ('endpoint = "http://"', "tasks.chat.endpoint", "URL"),
         ('endpoint = "http://u:p@h/v1"\napi_key = "k"', "tasks.chat.handler", "user information"),
         ('endpoint = "http://h/v1"\napi_key = "${secret:NONE}"', "tasks.chat.api_key", "NONE"),
         ('endpoint = "http://h/v1"\napi_key = "a\\nb"', "tasks.chat.api_key", "header"),
