@@ -77,13 +77,19 @@ class LedgerExport:
         if slot == self._done:
             return False
         is_done = await self._is_done(slot)
-        made = not is_done and await self._make(slot, now)
+        made = not is_done and await self._has_begun() and await self._make(slot, now)
         if made or is_done:
             self._done = slot
         return made
 
     async def _is_done(self, slot: str) -> bool:
         return await self._lake.objects.exists(self._lake.bucket, commit_key(self._lake.layout, slot))
+
+    async def _has_begun(self) -> bool:
+        """Whether there is a job, or ever was: a first snapshot without any would stand for a whole turn."""
+        jobs, _ = await self._ledger.counts()
+        earlier = f"{self._lake.layout.root}ledger/"
+        return jobs > 0 or bool(await self._lake.objects.list(self._lake.bucket, earlier, limit=1))
 
     async def _make(self, slot: str, now: int) -> bool:
         attempt, files = uuid7(), list[SnapshotFile]()
@@ -92,8 +98,6 @@ class LedgerExport:
                 return False  # another was faster
             key = file_key(self._lake.layout, slot, attempt, len(files))
             files.append(await self._put(key, slot, rows))
-        if not any(file.rows for file in files):
-            return False  # a platform that has just begun: the turn is made as soon as there is a job
         snapshot = LedgerSnapshot(slot, now, sum(file.rows for file in files), tuple(files))
         key, document = commit_key(self._lake.layout, slot), snapshot.to_json()
         made = await self._lake.objects.put(self._lake.bucket, key, document, content_type=_JSON, if_absent=True)

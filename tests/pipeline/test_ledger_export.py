@@ -118,7 +118,20 @@ async def test_a_row_is_a_job_as_operators_see_it(resources: Resources, ledger: 
     }
 
 
-async def test_no_jobs_are_a_snapshot_too(resources: Resources, ledger: Ledger, lake: LakeStore) -> None:
+async def test_the_first_snapshot_waits_for_a_job_and_later_ones_do_not(
+    resources: Resources, ledger: Ledger, lake: LakeStore
+) -> None:
+    export = _export(resources, ledger, lake)
+    assert not await export.turn()
+    assert await _commits(lake) == []
+    (job_id,) = await _accept(ledger, 1)
+    assert await export.turn()
+    assert [snapshot.rows for snapshot in await _commits(lake)] == [1]
+    assert await ledger.cancel(job_id, "test")
+    assert await ledger.delete(job_id, 1 << 50)
+    for made in await lake.objects.list(lake.bucket, f"{lake.layout.root}ledger/"):
+        if made.key.endswith(".json"):  # the next turn comes
+            await lake.objects.delete(lake.bucket, made.key)
     assert await _export(resources, ledger, lake).turn()
     (snapshot,) = await _commits(lake)
     assert (snapshot.rows, [file.rows for file in snapshot.files]) == (0, [0])

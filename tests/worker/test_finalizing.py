@@ -39,7 +39,7 @@ async def test_finalize_job_is_called_once_with_the_results_and_the_job_ends_onl
     assert record is not None
     assert (record.status, record.resource_completed) == ("running", 2)
     assert (await jobs.ended(job_id)).status == "done"
-    assert told(file) == [{"job_id": job_id, "status": "done", "results": 2}]
+    assert told(file) == [{"job_id": job_id, "status": "completed", "results": 2}]
     events = [event.type for event in await jobs.ledger.events(job_id)]
     assert events[-1] == "done"
     assert events.count("done") == 1
