@@ -126,8 +126,8 @@ async def _ender(config: Config) -> None:
 
 def _ended(job_id: str) -> list[Command]:
     """What a worker's scripts do for a no-op."""
-    began: list[Arg] = ["bench", "worker.run", "d", 1, 1, 0]
-    ended: list[Arg] = [1, "worker.run", "o", b'{"ok":true}', b"{}", 3600]
+    began: list[Arg] = ["bench", "worker.run", "d", 1, 1, 0, "1-1"]
+    ended: list[Arg] = [1, "worker.run", "o", b'{"ok":true}', b"{}", 3600, 60_000]
     return [
         command(scripts.TASK_START, begin_keys(job_id), began),
         command(scripts.TASK_SETTLE, task_keys(job_id), ended),

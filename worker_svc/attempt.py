@@ -35,8 +35,8 @@ class Attempt:
         self, task: DownloadTask, claim: Claim, config: Config, fetcher: Fetcher, objects: ObjectStore, clock: Clock
     ) -> None:
         """`task` is the work of `claim`, made complete."""
-        self.attempt = claim.attempt
-        """Counts the attempts before this one."""
+        self.attempt = claim.attempt + 1
+        """The number of the attempt, from 1."""
         self.logs: list[JobLog] = []
         self.provenance: dict[str, str] = {}
         self._task = task

@@ -73,7 +73,7 @@ class TaskRunner:
         return outcome
 
     async def _outcome(self, claim: Claim) -> Outcome:
-        task = self._with_defaults(claim.task)
+        task = self._handed_out(claim)
         attempt = Attempt(task, claim, self._config, self._fetcher, self._objects, self._clock)
         handler = self._handlers.get(task.job_type)
         if handler is None:
@@ -118,20 +118,20 @@ class TaskRunner:
         """The outcome of an attempt whose job was canceled."""
         return _plain(claim, _CANCELED, "the job was canceled")
 
-    def _with_defaults(self, task: DownloadTask) -> DownloadTask:
-        """Headers of the job type that the task lacks: a direct producer does not know them (seed 001 section 3)."""
+    def _handed_out(self, claim: Claim) -> DownloadTask:
+        """The task as its handler gets it: with the number of the attempt, and the headers of its job type.
+
+        A direct producer does not know those (seed 001 section 3).
+        """
+        task = DownloadTask()
+        task.CopyFrom(claim.task)
+        task.attempt = claim.attempt + 1
         job_type = self._config.job_types.get(task.job_type)
-        if job_type is None or not job_type.default_headers:
-            return task
-        present = {header.name.lower() for header in task.headers}
-        lacking = {name.lower(): value for name, value in job_type.default_headers.items()}
-        added = [HttpHeader(name=name, value=value) for name, value in lacking.items() if name not in present]
-        if not added:
-            return task
-        complete = DownloadTask()
-        complete.CopyFrom(task)
-        complete.headers.extend(added)
-        return complete
+        if job_type is not None and job_type.default_headers:
+            present = {header.name.lower() for header in task.headers}
+            lacking = {name.lower(): value for name, value in job_type.default_headers.items()}
+            task.headers.extend(HttpHeader(name=n, value=value) for n, value in lacking.items() if n not in present)
+        return task
 
     def _failed(
         self,

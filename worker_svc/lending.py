@@ -233,5 +233,5 @@ def _named(consumer: str, claim: Claim) -> Lent:
 def _as_lent(claim: Claim) -> DownloadTask | QueuedTask:
     work = DownloadTask() if claim.queued is None else QueuedTask()
     work.CopyFrom(claim.work)  # type: ignore[arg-type]  # both are of the same kind
-    work.attempt = claim.attempt
+    work.attempt = claim.attempt + 1
     return work

@@ -69,7 +69,7 @@ class Run:
         """`payload` is what the handler is given, as JSON."""
         self.job_id = task.job_id
         self.task = task.task
-        self.attempt = slot.claim.attempt
+        self.attempt = slot.claim.attempt + 1
         self.payload_json = payload
         self.failure: TaskError | None = None
         """What ends the attempt whatever its handler makes of it."""

@@ -25,7 +25,7 @@ class Chaotic(TaskHandler):
             time.sleep(payload["seconds"])  # noqa: ASYNC251 - a handler that does what it must not
         if kind == "fail":
             raise TaskError("HANDLER_HTTP_400", "this one never works")
-        if kind == "flaky" and run.attempt == 0:
+        if kind == "flaky" and run.attempt == 1:
             raise TaskError("HANDLER_HTTP_503", "not the first time")
         if kind == "tokens":
             for number in range(TOKENS):

@@ -34,7 +34,7 @@ class TaskContext(Protocol):
     """What a worker lends to a handler's `run` for one attempt."""
 
     attempt: int
-    """Attempts that were made before this one."""
+    """Which attempt at the task it is, from 1."""
 
     async def fetch(self, task: DownloadTask) -> StoredObject:
         """Downloads the task's URL into the object store: what happens to a task whose handler overrides nothing."""

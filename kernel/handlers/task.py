@@ -35,7 +35,7 @@ class TaskRun(Protocol):
     job_id: str
     task: str
     attempt: int
-    """Attempts that were made before this one, by this job."""
+    """Which attempt of this job it is, from 1."""
     payload_json: bytes
     """The payload, byte for byte."""
 

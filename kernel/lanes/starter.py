@@ -214,7 +214,8 @@ class Starter:
         else:
             return False
         error = error_json(code, message, attempts=attempts)
-        self._settler.add(Item(claim, Verdict("f", attempts, error), code, message))
+        line = b"" if entry.queued else _line(claim.resource_id, code, message, attempts)
+        self._settler.add(Item(claim, Verdict("f", attempts, error, line), code, message))
         return True
 
     def _bury(self, flush: Flush, entry: Entry, code: str, message: str) -> None:
@@ -254,3 +255,9 @@ def _record(group: Sequence[Entry]) -> bytes:
             "trace_id": first.trace_id,
         }
     )
+
+
+def _line(resource_id: str, code: str, message: str, attempts: int) -> bytes:
+    """What `results.jsonl` says of a resource that never ran again."""
+    failure = {"state": "failed", "attempts": attempts, "error_code": code, "error_message": message}
+    return orjson.dumps({"resource_id": resource_id, **failure})

@@ -206,7 +206,7 @@ class EngineRig:
         """A worker runs the job, and that is what comes of it."""
         await self.begin(job_id)
         if outcome is not None:
-            args: list[Arg] = [1, "worker.run", *outcome, b"{}", 3600]
+            args: list[Arg] = [1, "worker.run", *outcome, b"{}", 3600, 60_000]
             await self.resources.redis.call(scripts.TASK_SETTLE, task_keys(job_id), args)
 
     async def record(self, job_id: str) -> dict[str, str]:

@@ -103,7 +103,7 @@ class TaskClient(Served):
         args: list[str | int] = ["w", "worker.start", "1-1", 1, 1, 0, "1-1"]
         await self.resources.redis.call(scripts.TASK_START, begin_keys(job_id), args)
         outcome, value = ("f", error) if error is not None else ("o", result)
-        args = [1, "worker.settle", outcome, json.dumps(value), "{}", 60]
+        args = [1, "worker.settle", outcome, json.dumps(value), "{}", 60, 60_000]
         await self.resources.redis.call(scripts.TASK_SETTLE, task_keys(job_id), args)
 
     async def expire(self, job_id: str) -> None:

@@ -46,7 +46,7 @@ class TaskHand:
     async def settle(self, entry: str, task: QueuedTask, token: int, code: str = "", *, published: bool = True) -> str:
         """Ends a started job, done or failed; the verdict. Its worker may die before anything is published."""
         value = error_json(code, "no luck", attempts=1) if code else b'{"answer": 42}'
-        settled = [token, "worker.settle", "f" if code else "o", value, value, 3600]
+        settled = [token, "worker.settle", "f" if code else "o", value, value, 3600, 60_000]
         verdict = (await self.clients.call(scripts.TASK_SETTLE, task_keys(task.job_id), settled))[0]
         if not published:
             return verdict.decode()

@@ -9,7 +9,7 @@ from typing import Any
 class Recorder:
     """Keeps every event. `gate`, where it is shut, holds the handler within `token`."""
 
-    def __init__(self, task: str = "chat", payload: bytes = b"{}", attempt: int = 0) -> None:
+    def __init__(self, task: str = "chat", payload: bytes = b"{}", attempt: int = 1) -> None:
         self.job_id = "0190a0c8-5a1e-7c3e-9d5e-2f4b6a7c8d9e"
         self.task = task
         self.attempt = attempt

@@ -62,7 +62,9 @@ class Computed(JobHandler):
             await asyncio.sleep(3600)
         if task.url.endswith("/die"):
             os._exit(9)
-        context.log("computed", attempt=str(context.attempt))
+        if task.url.endswith("/flaky") and context.attempt == 1:
+            raise TaskError("HANDLER_HTTP_503", "not the first time")
+        context.log("computed", at=f"{context.attempt} {task.attempt}")
         return await context.put(task, task.url.encode(), "text/plain")
 
 

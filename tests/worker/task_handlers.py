@@ -88,8 +88,8 @@ class Scripted(TaskHandler):
     async def _fail(self, run: TaskRun, code: str, retry_after: Any) -> None:
         raise TaskError(code, "as told", float(retry_after) if retry_after in ("inf", "nan") else retry_after)
 
-    async def _fail_before(self, run: TaskRun, attempt: int, code: str) -> None:
-        if run.attempt < attempt:
+    async def _fail_first(self, run: TaskRun, times: int, code: str) -> None:
+        if run.attempt <= times:
             raise TaskError(code, f"attempt {run.attempt}")
 
     async def _cancel_own(self, run: TaskRun) -> None:

@@ -59,8 +59,10 @@ async def test_a_task_that_kills_its_workers_is_a_dead_letter_and_its_neighbours
     assert (record.resource_completed, record.resource_failed) == (6, 1)
     lines = {line["resource_id"]: line for line in await jobs.results(job_id, "computed")}
     assert [name for name, line in lines.items() if line["state"] != "stored"] == ["die"]
+    assert (lines["die"]["state"], lines["die"]["error_code"]) == ("failed", "SYSTEM_CRASH_LOOP")
     (letter,) = await all_of(Topics(jobs.resources.redis, worker_config).dlq)
     assert (letter.task.resource_id, letter.failure_code) == ("die", "SYSTEM_CRASH_LOOP")
+    assert letter.attempts == lines["die"]["attempts"] == worker_config.worker.crash_limit, "each crash was an attempt"
 
 
 async def test_workers_killed_at_random_lose_nothing(

@@ -84,7 +84,7 @@ async def test_a_worker_elsewhere_does_a_job(
     )
     assert (await worker_stub.FailTask(failure)).outcome == "retrying"
     (again,) = await claim_all(worker_stub, worker, 1)
-    assert (again.task.resource_id, again.task.attempt) == ("b", 1)
+    assert (again.task.resource_id, again.task.attempt) == ("b", 2)
     assert await complete(worker_stub, worker, tasks["b"].claim) == "fenced"
     failure.claim = again.claim
     assert (await worker_stub.FailTask(failure)).outcome == "failed"

@@ -115,7 +115,7 @@ async def test_a_task_is_done_elsewhere(
     (task,) = await claiming
     work = task.queued_task
     assert (work.job_id, work.task, work.payload, work.tenant) == (job_id, "tool", payload, "acme")
-    assert (work.attempt, work.ttl_s, work.replay) == (0, 60, 0)
+    assert (work.attempt, work.ttl_s, work.replay) == (1, 60, 0)
     assert (await tasks.record(job_id))["status"] == "running"
     await far.report(task, 1, ("token", b'{"text": "a"}'), ("progress", b'{"done":1}'))
     assert await far.beat() == []
@@ -319,7 +319,7 @@ async def test_failures_are_retried_and_end(
     assert await far.fail(task) == "retrying"
     assert await far.fail(task) in {"retrying", "fenced"}
     again = await far.one()
-    assert (again.queued_task.job_id, again.queued_task.attempt) == (job_id, 1)
+    assert (again.queued_task.job_id, again.queued_task.attempt) == (job_id, 2)
     assert await far.complete(task) == "fenced"
     assert await refused(far.report(task, 1, ("token", b"{}"))) == GONE
     assert await far.fail(again) == "failed"

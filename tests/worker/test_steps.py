@@ -46,7 +46,7 @@ async def test_a_handler_gets_what_its_step_is_given_and_who_asks(
         "json": given.decode(),
         "task": ["step", "step"],
         "options": {"width": 3},
-        "attempt": [RUN, "resize", 4, 0],
+        "attempt": [RUN, "resize", 4, 1],
     }
     assert await tasks.kinds(job_id) == ["queued", "running", "done"]
     await tasks.empty()
@@ -88,8 +88,8 @@ async def test_a_task_of_seed_004_knows_its_flow_too_and_one_of_no_flow_knows_no
     task.handler = path("Stepping")
     await start_worker(worker_config)
     told = await tasks.result(await tasks.create({"a": 1}, flow=str(Label(RUN, "ask", 2))))
-    assert (told["attempt"], told["payload"]) == ([RUN, "ask", 2, 0], {"a": 1})
-    assert (await tasks.result(await tasks.create({})))["attempt"] == ["", "", 0, 0]
+    assert (told["attempt"], told["payload"]) == ([RUN, "ask", 2, 1], {"a": 1})
+    assert (await tasks.result(await tasks.create({})))["attempt"] == ["", "", 0, 1]
 
 
 async def test_each_step_has_an_instance_with_its_own_options_and_life(

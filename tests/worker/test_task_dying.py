@@ -38,6 +38,8 @@ async def test_a_task_that_kills_its_workers_is_a_dead_letter_and_its_neighbours
     await tasks.empty(30)
     (letter,) = await tasks.letters()
     assert (letter.queued_task.job_id, letter.failure_code) == (poison, "SYSTEM_CRASH_LOOP")
+    assert letter.attempts == error["attempts"] == worker_config.worker.crash_limit, "each crash was an attempt"
+    assert (await tasks.events(poison))[-1] == ("error", error)
 
 
 @pytest.mark.parametrize("how", ["block", "hold_interpreter"])

@@ -222,7 +222,7 @@ async def test_retries_follow_the_tasks_own_rule(worker_config: Config, tasks: T
     worker_config.tasks.chat.backoff.base.FromMilliseconds(1)
     worker_config.tasks.chat.backoff.max.FromMilliseconds(2)
     await start_worker(worker_config)
-    job_id = await tasks.do(["fail_before", 3, "HANDLER_CONNECTION"], ["give", "at last"])
+    job_id = await tasks.do(["fail_first", 3, "HANDLER_CONNECTION"], ["give", "at last"])
     assert await tasks.result(job_id) == "at last"
     events = await tasks.events(job_id)
     assert [data["delay_ms"] <= 2 for kind, data in events if kind == "retry"] == [True] * 3
@@ -254,7 +254,7 @@ async def test_a_plain_function_has_a_thread_and_tells_as_others_do(
         assert await tasks.result(job_id) == {"thread": True, "task": "chat"}
         assert await tasks.text(job_id) == "a b c"
         told = [(kind, data) for kind, data in await tasks.events(job_id) if kind in ("progress", "found")]
-        assert told == [("progress", {"done": 1, "total": 2}), ("found", {"attempt": 0})]
+        assert told == [("progress", {"done": 1, "total": 2}), ("found", {"attempt": 1})]
         assert "half way" in [line.message for line in await tasks.logs(job_id)]
 
 

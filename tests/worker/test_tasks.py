@@ -20,7 +20,7 @@ async def test_a_task_runs_from_the_queue_to_its_end(worker_config: Config, task
     assert record["status"] == "done"
     result = json.loads(record["result"])
     assert result["payload"] == {"big": 123456789012345678901234567890, "pi": 3.14, "none": None}
-    assert (result["json"], result["attempt"]) == (payload.decode(), 0)
+    assert (result["json"], result["attempt"]) == (payload.decode(), 1)
     assert await tasks.kinds(job_id) == ["queued", "running", "done"]
     await tasks.empty()
 

@@ -1,8 +1,8 @@
 """The handler `http`: a callback that does the task, in any language.
 
 It is sent `POST {endpoint}` with `{"job_id": …, "task": …, "attempt": n, "payload": {…}}`; the payload is as submitted,
-byte for byte, and `attempt` counts the attempts before this one. `Idempotency-Key` is the job's id, the same at every
-attempt: work may arrive twice. `X-Fetchbox-Attempt` is the attempt. It answers with
+byte for byte, and `attempt` is the number of the attempt, from 1, as `X-Fetchbox-Attempt` is. `Idempotency-Key` is the
+job's id, the same at every attempt: work may arrive twice. It answers with
 
 - 200 and `application/json`: the result of the job; 204: the result is `null`;
 - 200 and `application/x-ndjson` (or `text/event-stream`): a line (or event) for each

@@ -290,7 +290,7 @@ class DownloadTask(_message.Message):
     manifest_key: _builtins.str
     """`s3://bucket/key` of the manifest. Optional for direct producers."""
     attempt: _builtins.int
-    """Attempts made before this one; 0 at first."""
+    """The number of the attempt, from 1, where work is handed to a handler or a remote worker; 0 while it waits in a queue."""
     tenant: _builtins.str
     """The tenant; empty for none."""
     trace_id: _builtins.str
@@ -372,7 +372,7 @@ class QueuedTask(_message.Message):
     ttl_s: _builtins.int
     """How long the job is kept after its end, in seconds."""
     attempt: _builtins.int
-    """Attempts made before this one; 0 at first."""
+    """The number of the attempt, from 1, where work is handed to a handler or a remote worker; 0 while it waits in a queue."""
     replay: _builtins.int
     """How often an operator has replayed this task; 0 for an original."""
     flow: _builtins.str

@@ -260,11 +260,11 @@ class ClaimedTask(_message.Message):
     """Names this claim; it is given back with the outcome."""
     @_builtins.property
     def task(self) -> _jobs_pb2.DownloadTask:
-        """A resource to fetch; `attempt` counts the attempts before this one."""
+        """A resource to fetch; `attempt` is the number of this attempt, from 1."""
 
     @_builtins.property
     def queued_task(self) -> _jobs_pb2.QueuedTask:
-        """A task of seed 004; `attempt` counts the attempts before this one."""
+        """A task of seed 004; `attempt` is the number of this attempt, from 1."""
 
     def __init__(
         self,
