@@ -13,9 +13,10 @@ from fetchbox.flow.v1 import flow_service_pb2 as pb
 from fetchbox.flow.v1.flow_pb2 import Gate
 from ingest_svc import flow_access
 from ingest_svc.request import Headers
+from ingest_svc.signatures import Signatures, elsewhere
 from ingest_svc.task_order import HEAVY_BYTES
 from ingest_svc.task_views import tenant_filter
-from ingest_svc.webhook import is_signed, payload_of, require_json, require_room, secret_of
+from ingest_svc.webhook import payload_of, require_json, require_room, secret_of
 from kernel import keys
 from kernel.auth import STRANGER, TENANT, current_caller
 from kernel.decompress import CONTENT_ENCODING, IDENTITY, coding_of
@@ -54,9 +55,9 @@ class FlowGates:
         self._gates = gates
         self._deliveries = deliveries
         self._payloads = payloads
-        self._channel_secrets = channel_secrets
         self._rate = rate
         self._offload = offload
+        self._signatures = Signatures(config.flow_engine, channel_secrets, clients=clients, offload=offload)
         self._free_channels = frozenset(
             step.gate.channel
             for flow in config.flows.values()
@@ -65,7 +66,7 @@ class FlowGates:
         )
 
     async def receive_webhook(self, request: pb.ReceiveWebhookRequest, metadata: Metadata) -> pb.ReceiveWebhookResponse:
-        """Opens the gates that a webhook is for, or keeps it. A repetition of the one that opened its gate is fine.
+        """Opens the gates that a webhook is for, or keeps it. A repetition gets what was recorded.
 
         `FORBIDDEN` where it shows no right to open anything, or gates wait and it opens none of them; `GONE` where the
         gate of its secret was settled otherwise.
@@ -76,10 +77,11 @@ class FlowGates:
         most = self._most_bytes()
         require_room(len(body.data), most, "body")
         coding = coding_of(headers.get(CONTENT_ENCODING) or "")
-        opens = await self._opens(request, tenant, headers)
+        correlation = Correlation(tenant, "webhook", request.channel, request.key)
+        once = await self._signatures.proof(correlation, body.data, headers)
+        opens = Opens(ANY) if once else await self._opens(request, tenant, headers)
         # Who has no secret cannot use up what those may send who have one.
         await self._rate.take(tenant, "anonymous-webhooks" if opens.what == NONE else "webhooks")
-        correlation = Correlation(tenant, "webhook", request.channel, request.key)
         parks = opens.what != NONE or request.channel in self._free_channels
         # Before its payload is stored: what opens nothing leaves nothing behind.
         if not parks and not await self._deliveries.is_awaited(correlation):
@@ -89,9 +91,9 @@ class FlowGates:
         hit = await self._payloads.hit("webhook", payload, opens.run, opens.step_key)
         if opens.run and await self._gates.opened(opens.run, opens.step_key, hit):
             return pb.ReceiveWebhookResponse(released=1)
-        found = await self._deliveries.deliver(correlation, hit, opens, parks=parks)
+        found = await self._deliveries.deliver(correlation, hit, opens, parks=parks, once=once)
         if found is None:
-            raise _opens_nothing()
+            raise elsewhere() if once else _opens_nothing()
         return pb.ReceiveWebhookResponse(released=found.released, parked=found.parked)
 
     async def trigger_gate(self, request: pb.TriggerGateRequest) -> Gate:
@@ -125,16 +127,7 @@ class FlowGates:
         return min(most, self._config.security.max_stranger_bytes) if is_stranger else most
 
     async def _opens(self, request: pb.ReceiveWebhookRequest, tenant: str, headers: Headers) -> Opens:
-        """What a webhook may open; `FORBIDDEN` where it shows nothing that could open anything."""
-        key = self._channel_secrets.get(request.channel)
-        if key is not None:
-            if not is_signed(request.body.data, key, headers):
-                raise FetchboxError(
-                    errors_pb2.REASON_FORBIDDEN,
-                    f"webhooks of the channel {request.channel} are to be signed with its secret: "
-                    "X-Fetchbox-Signature is sha256= and the HMAC-SHA256 of the body in hex",
-                )
-            return Opens(ANY)
+        """What a webhook that is not signed may open; `FORBIDDEN` where its secret could open nothing."""
         secret = secret_of(request.secret, headers)
         if not secret:
             return Opens(NONE)

@@ -1,8 +1,6 @@
-"""What a webhook brings: its payload, and the secret or the signature that shows whose it is."""
+"""What a webhook brings: its payload, and the secret that shows whose it is."""
 
-import hmac
 from collections.abc import Mapping
-from hashlib import sha256
 
 import orjson
 from google.api.httpbody_pb2 import HttpBody
@@ -18,8 +16,6 @@ from kernel.secret_values import UnknownSecretError, with_secrets
 
 SECRET_HEADER = "x-fetchbox-secret"  # noqa: S105  # the name of a header
 """The header that may carry the secret of a gate; a query is seen by more eyes."""
-_SIGNATURES = ("x-fetchbox-signature", "x-hub-signature-256")
-_SCHEME = "sha256="
 _JSON = ("application/json", "text/json")
 
 
@@ -43,21 +39,6 @@ def secret_of(named: str, headers: Headers) -> str:
     if sent is not None and named and sent != named:
         raise refused("secret", f"is another one than that of the header {SECRET_HEADER}", "header.differs")
     return named or sent or ""
-
-
-def is_signed(body: bytes, secret: str, headers: Headers) -> bool:
-    """Whether a header has the HMAC-SHA256 of the body, as it was sent, under the secret: `sha256=<hex>`.
-
-    GitHub signs like this (docs.github.com, Validating webhook deliveries). A sender signs what it sends, so a content
-    coding is undone afterwards.
-    """
-    wanted = hmac.new(secret.encode(), body, sha256).hexdigest()
-    return any(_equal(wanted, headers.get(name) or "") for name in _SIGNATURES)
-
-
-def _equal(wanted: str, sent: str) -> bool:
-    scheme, given = sent[: len(_SCHEME)].lower(), sent[len(_SCHEME) :].lower()
-    return hmac.compare_digest(f"{_SCHEME}{wanted}".encode(), (scheme + given).encode())
 
 
 def payload_of(body: HttpBody, coding: str, most: int) -> bytes | None:

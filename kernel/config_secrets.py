@@ -51,6 +51,12 @@ def checks(config: Config) -> Iterator[Finding]:
     for channel, secret in config.flow_engine.webhook_secrets.items():
         if rule := scopes.refusal(secret, Use(WEBHOOK)):
             yield f"flow_engine.webhook_secrets.{channel}", rule
+    for index, channel in enumerate(config.flow_engine.webhook_body_only):
+        if channel not in config.flow_engine.webhook_secrets:
+            yield (
+                f"flow_engine.webhook_body_only[{index}]",
+                f"{channel[:128]!r} is not under flow_engine.webhook_secrets",
+            )
 
 
 def texts(message: Message, prefix: str) -> Iterator[tuple[str, str]]:

@@ -385,5 +385,10 @@ follows, a channel and key or a secret."""
 
 
 def gate_answer(call: str) -> str:
-    """String with an expiry: what a call of a delivery came to."""
+    """String with an expiry: what a call of a delivery came to, and for which channel and key."""
     return f"fetchbox:gate-answer:{call}"
+
+
+def webhook_delivery(channel: str, delivery_id: str) -> str:
+    """String with an expiry: which webhook of a channel had this id (`X-GitHub-Delivery`)."""
+    return f"fetchbox:webhook-delivery:{part(channel)}:{delivery_id}"

@@ -32,7 +32,7 @@ NONE: Final = "none"
 """Opens those gates that want no secret."""
 _BATCH: Final = 400
 """Gates that one call of the script releases at most."""
-_ANSWER_MS: Final = 120_000
+ANSWER_MS: Final = 120_000
 """How long a call may be repeated: longer than a client of Redis tries."""
 
 
@@ -93,6 +93,18 @@ class Opens:
 
 
 @dataclass(frozen=True, slots=True)
+class Once:
+    """What a delivery is remembered by that counts once, however often and by whomever it is sent."""
+
+    name: str
+    """Its own; a repetition has the same."""
+    keep_ms: int
+    """How long it is remembered."""
+    mark: str = ""
+    """A key that is its alone: another delivery that has it too is refused. Empty: none."""
+
+
+@dataclass(frozen=True, slots=True)
 class Delivered:
     """What a delivery did."""
 
@@ -143,31 +155,42 @@ class Deliveries:
         return bool(await self._clients.commands.execute_command("EXISTS", keys.gate_free(correlation.digest())))
 
     async def deliver(
-        self, correlation: Correlation, hit: Hit, opens: Opens, *, parks: bool = True
+        self, correlation: Correlation, hit: Hit, opens: Opens, *, parks: bool = True, once: Once | None = None
     ) -> Delivered | None:
         """Opens every gate that waits for it; where there is none, it is kept if `parks`. None: it opens nothing.
+
+        A repetition of what counts `once` changes nothing and gets what was recorded, and None for another correlation.
 
         Of what opens `ANY` or `NONE` the last `flow_engine.max_parked` are kept for a channel and key; with a secret
         the first one is, for ten channels and keys at most.
         """
-        digest, delivery, call = correlation.digest(), hit.encode(), os.urandom(12).hex()
+        digest, delivery = correlation.digest(), hit.encode()
+        once = once or Once(os.urandom(12).hex(), ANSWER_MS)
+        if once.mark and not await self._is_own(once):
+            return None
         released, turn, more = 0, 0, True
         while more:
             count, parked, refused, more = await self._clients.call(
                 scripts.FLOW_DELIVER,
                 [
                     *(keys.FLOW, *_waiting(digest), keys.GATE_PARKED),
-                    *(keys.gate_answer(f"{call}.{turn}"), keys.FLOWS_DUE, keys.FLOWS_WAKE),
+                    *(keys.gate_answer(f"{once.name}.{turn}"), keys.FLOWS_DUE, keys.FLOWS_WAKE),
                 ],
                 [
                     *(digest, delivery, opens.what, opens.run, opens.step_key, int(parks and not released)),
-                    *(self._max_parked, self._keep_ms, _BATCH, _ANSWER_MS),
+                    *(self._max_parked, self._keep_ms, _BATCH, once.keep_ms),
                 ],
             )
             released, turn = released + count, turn + 1
         if refused and not released:
             return None
         return Delivered(released, bool(parked))
+
+    async def _is_own(self, once: Once) -> bool:
+        """Whether the mark of a delivery is its own, which it is from now on where nobody has it."""
+        marked = ("SET", once.mark, once.name, "NX", "GET", "PX", once.keep_ms)
+        holder: bytes | None = await self._clients.commands.execute_command(*marked, get=True)
+        return holder in (None, once.name.encode())
 
     async def keep(self, run: RunKey, step_key: str, hit: Hit, fence: int) -> bool:
         """Makes something the hit of a gate that is not placed yet.

@@ -5,10 +5,14 @@
 -- returns {gates released, 1 parked | 0, 1 refused | 0, 1 more gates wait | 0}
 -- Flow and parked are what the keys of orders, and of streams of early deliveries, begin with. Opens: any (all gates of
 -- this channel and key) | none (those that need no secret) | the SHA-256 of a secret, which opens the gate that run
--- and step_key name. What was done is kept, so that a repetition of the call delivers nothing again.
+-- and step_key name. What was done is kept, so that a repetition of the call delivers nothing again; what names another
+-- channel and key than the call did at first is refused.
 local D, opens, owner = ARGV[1], ARGV[3], ARGV[4] .. '/' .. ARGV[5]
 local known = redis.call('GET', KEYS[5])
-if known then return cmsgpack.unpack(known) end
+if known then
+  local told = cmsgpack.unpack(known)
+  return told[5] == D and {told[1], told[2], told[3], told[4]} or {0, 0, 1, 0}
+end
 local t = redis.call('TIME')
 local now = string.format('%d', t[1] * 1000 + math.floor(t[2] / 1000))
 local released, parked, refused, more = 0, 0, 0, 0
@@ -75,6 +79,8 @@ elseif more == 0 and refused == 0 and ARGV[6] == '1' then
 elseif more == 0 then
   refused = 1
 end
-local answer = {released, parked, refused, more}
-if released + parked + more > 0 then redis.call('SET', KEYS[5], cmsgpack.pack(answer), 'PX', ARGV[10]) end
-return answer
+-- A later turn that finds no gate any more is kept too: a repetition must not find one that was placed since.
+if opens == 'any' or released + parked + more > 0 then
+  redis.call('SET', KEYS[5], cmsgpack.pack({released, parked, refused, more, D}), 'PX', ARGV[10])
+end
+return {released, parked, refused, more}

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import hashlib
-import hmac
 import json
 import logging
 from collections.abc import AsyncIterator
@@ -12,12 +10,14 @@ from typing import Any
 
 import pytest
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from yarl import URL
 
 from fetchbox.config.v1.config_pb2 import Config, Tracing
 from kernel.resources import Resources
 from kernel.telemetry import metrics, tracing
 from tests.flows.gate_rig import GateRig
 from tests.gateway.test_gateway_task_events import Live, platform
+from tests.ingest.gate_harness import body_signed, signed
 
 SIGNING = "the-secret-of-the-channel"
 BODY = b'{ "amount": 1.10, "id": 847458834325543643000 }'
@@ -27,11 +27,12 @@ BODY = b'{ "amount": 1.10, "id": 847458834325543643000 }'
 def gated(config: Config) -> Config:
     steps = config.flows["gated"].steps
     steps["approve"].gate.reason = "manual"
-    for key in ("paid", "signed"):
+    for key in ("paid", "signed", "github"):
         steps[key].gate.reason = "webhook"
         steps[key].gate.channel = key
         steps[key].gate.key = "order/7"
-    config.flow_engine.webhook_secrets["signed"] = SIGNING
+    config.flow_engine.webhook_secrets.update({"signed": SIGNING, "github": SIGNING})
+    config.flow_engine.webhook_body_only.append("github")
     return config
 
 
@@ -57,7 +58,7 @@ async def _payload(rig: GateRig, key: str) -> bytes | None:
     return gate.payload
 
 
-async def _post(live: Live, path: str, body: bytes = b"{}", **headers: str) -> tuple[int, str]:
+async def _post(live: Live, path: str | URL, body: bytes = b"{}", **headers: str) -> tuple[int, str]:
     """The status, and the reason or what was answered."""
     sent = {"Content-Type": "application/json", **{name.replace("_", "-"): value for name, value in headers.items()}}
     async with live.http.post(path, data=body, headers=sent) as answer:
@@ -74,15 +75,54 @@ async def test_a_webhook_arrives_byte_for_byte(gated: Config, resources: Resourc
         )
         assert await _payload(rig, "paid") == BODY
         packed = gzip.compress(BODY)
-        for signed, status in ((BODY, 403), (packed, 202)):
-            signature = "sha256=" + hmac.new(SIGNING.encode(), signed, hashlib.sha256).hexdigest()
-            headers = {"X_Hub_Signature_256": signature, "Content_Encoding": "gzip"}
-            answer = await _post(live, "/v1/hooks/signed/order/7", packed, **headers)
-            assert answer[0] == status, "what is signed is the body as it is sent"
-        assert await _payload(rig, "signed") == BODY
+        for text, status in ((BODY, 403), (packed, 202)):
+            for channel, headers in (
+                ("signed", signed(text, SIGNING, key="order/7")),
+                ("github", body_signed(text, SIGNING, delivery="d-1")),
+            ):
+                answer = await _post(live, f"/v1/hooks/{channel}/order/7", packed, **headers, Content_Encoding="gzip")
+                assert answer[0] == status, "what is signed is the body as it is sent"
+        assert (await _payload(rig, "signed"), await _payload(rig, "github")) == (BODY, BODY)
         status, gate = await _post(live, "/v1/flows/run/gates/approve/trigger", b'{"payload": [1.0] }')
         assert (status, json.loads(gate)["state"]) == (200, "triggered")
         assert await _payload(rig, "approve") == b"[1.0]"
+
+
+@pytest.mark.parametrize("sent", ["order/7", "order%2F7", "order%2f7", "%6Frder%2F7"])
+async def test_the_key_of_a_gate_is_the_same_however_a_sender_escapes_it(
+    gated: Config, resources: Resources, sent: str
+) -> None:
+    """F2-28: in the secret's form, and in those that are signed."""
+    async with GateRig.at(gated.redis.addr, gated) as rig, platform(gated, resources) as live:
+        secret = (await _begin(live, rig))["paid"]
+        for channel, headers in (
+            ("paid", {"X-Fetchbox-Secret": secret}),
+            ("signed", signed(BODY, SIGNING, key="order/7")),
+            ("github", body_signed(BODY, SIGNING)),
+        ):
+            path = URL(f"{live.http._base_url}".rstrip("/") + f"/v1/hooks/{channel}/{sent}", encoded=True)
+            assert await _post(live, path, BODY, **headers) == (202, '{"released":1,"parked":false}')
+            assert await _payload(rig, channel) == BODY
+
+
+async def test_a_signed_webhook_that_was_captured_is_refused_at_every_other_address(
+    gated: Config, resources: Resources
+) -> None:
+    """F2-10: other keys, channels and tenants, by the gateway."""
+    async with GateRig.at(gated.redis.addr, gated) as rig, platform(gated, resources) as live:
+        await _begin(live, rig)
+        for channel, headers in (
+            ("signed", signed(BODY, SIGNING, key="K1")),
+            ("github", body_signed(BODY, SIGNING, delivery="d-1")),
+        ):
+            assert await _post(live, f"/v1/hooks/{channel}/K1", BODY, **headers) == (
+                202,
+                '{"released":0,"parked":true}',
+            )
+            for path in (f"{channel}/K2", f"{channel}/order/7", f"{channel}/K1?tenant=acme", "signed/K2", "github/K2"):
+                assert await _post(live, f"/v1/hooks/{path}", BODY, **headers) == (403, "FORBIDDEN"), path
+        state = await rig.settle("run")
+        assert {state.steps[key].status for key in ("signed", "github")} == {"waiting"}
 
 
 async def test_looking_at_a_link_opens_nothing(gated: Config, resources: Resources) -> None:

@@ -5,56 +5,29 @@ from __future__ import annotations
 import asyncio
 import gzip
 import hashlib
-import hmac
 import json
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 import zstandard
-from google.api.httpbody_pb2 import HttpBody
 
 from fetchbox.config.v1.config_pb2 import Config
 from fetchbox.errors.v1 import errors_pb2
 from fetchbox.flow.v1 import flow_service_pb2 as pb
-from fetchbox.flow.v1.flow_pb2 import Flow, Gate
 from ingest_svc.webhook import channel_secrets
-from kernel import keys
 from kernel.config import ConfigError
 from kernel.errors import FetchboxError
 from kernel.flows.deliveries import Deliveries
 from kernel.flows.payloads import Payloads
 from kernel.resources import Resources
-from tests.flows.gate_rig import GateRig
-from tests.ingest.flow_harness import FlowClient, credentials
-from tests.ingest.harness import Client, Refusal
-
-OPERATOR, ACME, OTHER = "operator-token", "acme-token", "other-token"
-SIGNING = "the secret of the channel"
+from tests.ingest.gate_harness import ACME, OPERATOR, OTHER, SIGNING, Caller, refused, with_gates
+from tests.ingest.harness import Client
 
 
 @pytest.fixture
 def gated(config: Config) -> Config:
-    """A flow with a gate of each kind, none of which needs another."""
-    steps = config.flows["gated"].steps
-    for key, reason, channel in (
-        ("approve", "manual", ""),
-        ("paid", "webhook", "pay"),
-        ("free", "webhook", "free"),
-        ("signed", "webhook", "signed"),
-        ("seen", "event", "stock.low"),
-    ):
-        steps[key].gate.reason = reason
-        steps[key].gate.channel = channel
-        if channel:
-            steps[key].gate.key = "${input}"
-    steps["free"].gate.open = True
-    steps["pause"].gate.reason = "time"
-    steps["pause"].gate.delay.FromSeconds(3600)
-    steps["later"].gate.reason = "manual"
-    steps["later"].needs.append("pause")
-    config.flow_engine.webhook_secrets["signed"] = SIGNING
-    return config
+    return with_gates(config)
 
 
 @pytest.fixture
@@ -66,69 +39,10 @@ def guarded(gated: Config) -> Config:
     return gated
 
 
-class Caller(FlowClient):
-    """Calls what there is about gates."""
-
-    rig: GateRig
-
-    async def begin(self, flow_id: str = "run", token: str = "", placed: bool = True, **more: Any) -> dict[str, str]:
-        """Starts a run with the input 7 and has an engine place its gates; their secrets."""
-        told = await self.start("gated", flow_id=flow_id, input=b'"7"', token=token, **more)
-        if placed:
-            await self.rig.settle(keys.run(told.flow.tenant, flow_id))
-        return {gate.step_key: gate.secret for gate in told.secrets}
-
-    async def hook(
-        self,
-        channel: str = "pay",
-        body: bytes = b"",
-        *,
-        key: str = "7",
-        content_type: str = "application/json",
-        headers: dict[str, str] | None = None,
-        token: str = "",
-        **more: Any,
-    ) -> pb.ReceiveWebhookResponse:
-        request = pb.ReceiveWebhookRequest(
-            channel=channel, key=key, body=HttpBody(content_type=content_type, data=body), **more
-        )
-        metadata = (*credentials(token), *(headers or {}).items())
-        return await self.stub.ReceiveWebhook(request, metadata=metadata, timeout=60)
-
-    async def trigger(self, step: str = "approve", *, flow_id: str = "run", token: str = "", **more: Any) -> Gate:
-        request = pb.TriggerGateRequest(flow_id=flow_id, step_key=step, **more)
-        return await self.stub.TriggerGate(request, metadata=credentials(token), timeout=60)
-
-    async def cancel_gate(self, step: str = "approve", *, flow_id: str = "run", token: str = "") -> Gate:
-        request = pb.CancelGateRequest(flow_id=flow_id, step_key=step)
-        return await self.stub.CancelGate(request, metadata=credentials(token), timeout=60)
-
-    async def cancel(self, flow_id: str = "run", token: str = "", reason: str = "") -> Flow:
-        request = pb.CancelFlowRequest(flow_id=flow_id, reason=reason)
-        return await self.stub.CancelFlow(request, metadata=credentials(token), timeout=60)
-
-    async def step(self, key: str, flow_id: str = "run") -> Any:
-        return (await self.rig.settle(flow_id)).steps[key]
-
-
 @pytest.fixture
-async def rig(gated: Config) -> AsyncIterator[GateRig]:
-    async with GateRig.at(gated.redis.addr, gated) as made:
+async def caller(gated: Config, resources: Resources) -> AsyncIterator[Caller]:
+    async with Caller.beside_an_engine(gated, resources) as made:
         yield made
-
-
-@pytest.fixture
-async def caller(gated: Config, resources: Resources, rig: GateRig) -> AsyncIterator[Caller]:
-    async with Caller.serving(gated, resources) as made:
-        assert isinstance(made, Caller)
-        made.rig = rig
-        rig.objects = resources.objects
-        yield made
-
-
-async def refused(call: Any) -> str:
-    refusal: Refusal = await Client.refused(call)
-    return refusal.reason
 
 
 # Webhooks.
@@ -204,31 +118,6 @@ async def test_an_open_gate_wants_no_secret_and_what_is_for_it_is_kept(caller: C
     await caller.begin("next")
     assert (await caller.hook("free", b'"now"')).released == 1
     assert (await caller.step("free", "next")).gate.payload == b'"now"'
-
-
-def signed(body: bytes, secret: str = SIGNING) -> str:
-    return "sha256=" + hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()
-
-
-@pytest.mark.parametrize("header", ["x-fetchbox-signature", "x-hub-signature-256"])
-async def test_a_signed_webhook_needs_no_secret_of_a_gate(caller: Caller, header: str) -> None:
-    body = b'{"action":"opened"}\n'
-    assert (await caller.hook("signed", body, headers={header: signed(body)})).parked
-    await caller.begin()
-    assert (await caller.step("signed")).gate.payload == body.strip()
-    await caller.begin("next")
-    assert (await caller.hook("signed", body, headers={header: signed(body).upper()})).released == 1
-
-
-async def test_a_channel_with_a_secret_takes_nothing_that_is_not_signed(caller: Caller) -> None:
-    secret = (await caller.begin())["signed"]
-    good = signed(b"{}")
-    wrong = [signed(b"another body"), signed(b"{}", "another secret"), "", "sha256=", good[7:], good[:-1]]
-    for signature in (*wrong, "sha1=" + "0" * 40, "sha256=" + "z" * 64, good.replace("=", ":")):
-        headers = {"x-hub-signature-256": signature}
-        assert await refused(caller.hook("signed", b"{}", secret=secret, headers=headers)) == "FORBIDDEN", signature
-    assert await refused(caller.hook("signed", b"{}", secret=secret)) == "FORBIDDEN"
-    assert (await caller.step("signed")).status == "waiting"
 
 
 async def test_the_secret_of_a_channel_may_be_one_of_the_environment(gated: Config) -> None:

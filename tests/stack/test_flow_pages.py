@@ -5,6 +5,7 @@ import re
 import shlex
 import shutil
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -60,26 +61,37 @@ def test_the_drawing_of_the_page_is_explained_as_in_the_terminal() -> None:
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None or shutil.which("curl") is None, reason="they are not here")
-def test_the_signed_webhook_of_the_page_opens_a_gate(connected: CommandLine) -> None:
-    run = connected.run("flows", "start", "parcel", "--id", "parcel-1")
-    assert run.returncode == 0, run
-    deadline = time.monotonic() + 60
-    while json.loads(connected.run("flows", "get", "parcel-1", "--json").stdout).get("waitStep") != "arrive":
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+def test_the_webhook_that_the_page_signs_in_a_shell_opens_a_gate(connected: CommandLine) -> None:
     (block,) = [block for block in consoles(FLOWS) if "openssl" in block]
     lines = block.splitlines()
     script = "\n".join(line.removeprefix("$ ") for line in lines if line.startswith("$ "))
-    script = script.replace("127.0.0.1:8080", connected.environment["FETCHBOX_GATEWAY_LISTEN"])
+    assert _signed(connected, "parcel-1", ["bash", "-euo", "pipefail", "-c"], script) == lines[-1]
+
+
+def test_the_webhook_that_the_page_signs_in_python_opens_a_gate(connected: CommandLine) -> None:
+    (script,) = [block for block in re.findall(r"```python\n(.*?)```", FLOWS, re.DOTALL) if "hmac" in block]
+    assert (
+        _signed(connected, "parcel-2", [sys.executable, "-W", "error", "-c"], script) == '{"released":1,"parked":false}'
+    )
+
+
+def _signed(connected: CommandLine, flow_id: str, command: list[str], script: str) -> str:
+    """What a program of the page was answered, which has opened the gate of a new run."""
+    run = connected.run("flows", "start", "parcel", "--id", flow_id)
+    assert run.returncode == 0, run
+    deadline = time.monotonic() + 60
+    while json.loads(connected.run("flows", "get", flow_id, "--json").stdout).get("waitStep") != "arrive":
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
     sent = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", script],
+        [*command, script.replace("127.0.0.1:8080", connected.environment["FETCHBOX_GATEWAY_LISTEN"])],
         env=connected.environment | {"PARCELS": PARCELS},
         capture_output=True,
         text=True,
         timeout=60,
         check=True,
     )
-    assert sent.stdout == lines[-1], sent
-    watched = connected.run("flows", "watch", "parcel-1")
+    watched = connected.run("flows", "watch", flow_id)
     assert watched.returncode == 0, watched
     assert 'by webhook: {"state": "arrived"}' in watched.stdout
+    return sent.stdout.strip()

@@ -2027,6 +2027,9 @@ class FlowEngine(_message.Message):
     ARCHIVE_DIR_FIELD_NUMBER: _builtins.int
     TIDY_INTERVAL_FIELD_NUMBER: _builtins.int
     WEBHOOK_SECRETS_FIELD_NUMBER: _builtins.int
+    WEBHOOK_TOLERANCE_FIELD_NUMBER: _builtins.int
+    WEBHOOK_BODY_ONLY_FIELD_NUMBER: _builtins.int
+    WEBHOOK_MEMORY_FIELD_NUMBER: _builtins.int
     batch: _builtins.int
     """The most runs that one engine works on at the same time. Default 64."""
     max_event_bytes: _builtins.int
@@ -2069,8 +2072,25 @@ class FlowEngine(_message.Message):
 
     @_builtins.property
     def webhook_secrets(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """Channels of webhooks whose senders sign the body: the secret by channel (HMAC-SHA256, `sha256=<hex>`).
-        `${secret:NAME}` names a secret whose use is `webhook`.
+        """Channels of webhooks whose senders sign: the secret by channel. What is signed (HMAC-SHA256) is the tenant, channel
+        and key, a time and the body; docs/flows.md shows how. `${secret:NAME}` names a secret whose use is `webhook`.
+        """
+
+    @_builtins.property
+    def webhook_tolerance(self) -> _duration_pb2.Duration:
+        """How far the time of a signed webhook may be from now, before and after. Default 5m."""
+
+    @_builtins.property
+    def webhook_body_only(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Channels of `webhook_secrets` whose senders sign the body alone, as GitHub does (`X-Hub-Signature-256`). Such a
+        signature says neither where it belongs nor when it was made, so each one is remembered for `webhook_memory`.
+        Default: none.
+        """
+
+    @_builtins.property
+    def webhook_memory(self) -> _duration_pb2.Duration:
+        """How long the webhooks of `webhook_body_only`, and their `X-GitHub-Delivery`, are remembered; one takes about 0.5 KB
+        of Redis. After that a captured one counts anew. Default 720h (30 days).
         """
 
     def __init__(
@@ -2089,10 +2109,13 @@ class FlowEngine(_message.Message):
         archive_dir: _builtins.str = ...,
         tidy_interval: _duration_pb2.Duration | None = ...,
         webhook_secrets: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        webhook_tolerance: _duration_pb2.Duration | None = ...,
+        webhook_body_only: _abc.Iterable[_builtins.str] | None = ...,
+        webhook_memory: _duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["check_interval", b"check_interval", "lease", b"lease", "parked_ttl", b"parked_ttl", "retention", b"retention", "tidy_interval", b"tidy_interval", "timeline_retention", b"timeline_retention"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["check_interval", b"check_interval", "lease", b"lease", "parked_ttl", b"parked_ttl", "retention", b"retention", "tidy_interval", b"tidy_interval", "timeline_retention", b"timeline_retention", "webhook_memory", b"webhook_memory", "webhook_tolerance", b"webhook_tolerance"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["archive_dir", b"archive_dir", "batch", b"batch", "check_interval", b"check_interval", "lease", b"lease", "max_event_bytes", b"max_event_bytes", "max_logs", b"max_logs", "max_parked", b"max_parked", "parked_ttl", b"parked_ttl", "retention", b"retention", "tidy_interval", b"tidy_interval", "timeline_max_length", b"timeline_max_length", "timeline_retention", b"timeline_retention", "webhook_secrets", b"webhook_secrets"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["archive_dir", b"archive_dir", "batch", b"batch", "check_interval", b"check_interval", "lease", b"lease", "max_event_bytes", b"max_event_bytes", "max_logs", b"max_logs", "max_parked", b"max_parked", "parked_ttl", b"parked_ttl", "retention", b"retention", "tidy_interval", b"tidy_interval", "timeline_max_length", b"timeline_max_length", "timeline_retention", b"timeline_retention", "webhook_body_only", b"webhook_body_only", "webhook_memory", b"webhook_memory", "webhook_secrets", b"webhook_secrets", "webhook_tolerance", b"webhook_tolerance"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

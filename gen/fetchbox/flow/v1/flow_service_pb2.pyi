@@ -350,8 +350,11 @@ class ReceiveWebhookRequest(_message.Message):
     """Which one of the channel; may hold slashes. In a path `order%2F7` and `order/7` are the same key."""
     secret: _builtins.str
     """The secret of a gate; the metadata `x-fetchbox-secret` does as well. A channel with a secret of its own in
-    `flow_engine.webhook_secrets` wants the signature of the body, as it is sent, in `x-fetchbox-signature` or
-    `x-hub-signature-256`.
+    `flow_engine.webhook_secrets` wants the metadata `x-fetchbox-timestamp` (seconds since 1970, within
+    `flow_engine.webhook_tolerance`) and `x-fetchbox-signature`, which is `v1=` and the HMAC-SHA256 in hex of six lines,
+    the last one without a line feed: `v1`, the timestamp, tenant, channel, SHA-256 of the body as it is sent in hex,
+    key. One in `flow_engine.webhook_body_only` wants `sha256=` and the HMAC-SHA256 of that body in
+    `x-hub-signature-256` or `x-fetchbox-signature`, and remembers `x-github-delivery`.
     """
     tenant: _builtins.str
     """The tenant whose gates are meant; empty for those without one."""

@@ -147,8 +147,9 @@ class FlowServiceServicer:
     def ReceiveWebhook(self, request, context):
         """Takes a webhook: it releases the gates that wait for its channel and key and that its secret opens, or is kept for
         the next one (`flow_engine.parked_ttl`). Senders need no token: the secret of a gate shows that it is theirs to
-        open. `FORBIDDEN` where it shows no right to open anything; then it is not kept either. The same again answers with
-        what was recorded; `GONE` where the gate of its secret was settled otherwise.
+        open, or a signature with the secret of the channel. `FORBIDDEN` where it shows no right to open anything; then it is
+        not kept either. The same again answers with what was recorded; `GONE` where the gate of its secret was settled
+        otherwise; `FORBIDDEN` where a signed one was taken before for another tenant, channel or key.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -56,8 +56,9 @@ class FlowServiceStub:
     ReceiveWebhook: _grpc.UnaryUnaryMultiCallable[_flow_service_pb2.ReceiveWebhookRequest, _flow_service_pb2.ReceiveWebhookResponse]
     """Takes a webhook: it releases the gates that wait for its channel and key and that its secret opens, or is kept for
     the next one (`flow_engine.parked_ttl`). Senders need no token: the secret of a gate shows that it is theirs to
-    open. `FORBIDDEN` where it shows no right to open anything; then it is not kept either. The same again answers with
-    what was recorded; `GONE` where the gate of its secret was settled otherwise.
+    open, or a signature with the secret of the channel. `FORBIDDEN` where it shows no right to open anything; then it is
+    not kept either. The same again answers with what was recorded; `GONE` where the gate of its secret was settled
+    otherwise; `FORBIDDEN` where a signed one was taken before for another tenant, channel or key.
     """
     TriggerGate: _grpc.UnaryUnaryMultiCallable[_flow_service_pb2.TriggerGateRequest, _flow_pb2.Gate]
     """Opens a gate by hand: any gate for an operator, a `manual` one for whoever has its secret, who needs no token.
@@ -108,8 +109,9 @@ class FlowServiceAsyncStub(FlowServiceStub):
     ReceiveWebhook: _aio.UnaryUnaryMultiCallable[_flow_service_pb2.ReceiveWebhookRequest, _flow_service_pb2.ReceiveWebhookResponse]  # type: ignore[assignment]
     """Takes a webhook: it releases the gates that wait for its channel and key and that its secret opens, or is kept for
     the next one (`flow_engine.parked_ttl`). Senders need no token: the secret of a gate shows that it is theirs to
-    open. `FORBIDDEN` where it shows no right to open anything; then it is not kept either. The same again answers with
-    what was recorded; `GONE` where the gate of its secret was settled otherwise.
+    open, or a signature with the secret of the channel. `FORBIDDEN` where it shows no right to open anything; then it is
+    not kept either. The same again answers with what was recorded; `GONE` where the gate of its secret was settled
+    otherwise; `FORBIDDEN` where a signed one was taken before for another tenant, channel or key.
     """
     TriggerGate: _aio.UnaryUnaryMultiCallable[_flow_service_pb2.TriggerGateRequest, _flow_pb2.Gate]  # type: ignore[assignment]
     """Opens a gate by hand: any gate for an operator, a `manual` one for whoever has its secret, who needs no token.
@@ -193,8 +195,9 @@ class FlowServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_flow_service_pb2.ReceiveWebhookResponse, _abc.Awaitable[_flow_service_pb2.ReceiveWebhookResponse]]:
         """Takes a webhook: it releases the gates that wait for its channel and key and that its secret opens, or is kept for
         the next one (`flow_engine.parked_ttl`). Senders need no token: the secret of a gate shows that it is theirs to
-        open. `FORBIDDEN` where it shows no right to open anything; then it is not kept either. The same again answers with
-        what was recorded; `GONE` where the gate of its secret was settled otherwise.
+        open, or a signature with the secret of the channel. `FORBIDDEN` where it shows no right to open anything; then it is
+        not kept either. The same again answers with what was recorded; `GONE` where the gate of its secret was settled
+        otherwise; `FORBIDDEN` where a signed one was taken before for another tenant, channel or key.
         """
 
     @_abc_1.abstractmethod
