@@ -28,6 +28,8 @@ from kernel.config import millis, seconds
 from kernel.grpc_server import GrpcServer
 from kernel.handlers import HandlerRegistry
 from kernel.idempotency import Submits
+from kernel.isolation.job_handlers import BUILD, JobChildren
+from kernel.isolation.pool import ChildPool
 from kernel.ledger import JobEvent, Ledger
 from kernel.ledger.leftovers import Leftovers
 from kernel.ledger.task_queue import TaskQueue
@@ -42,6 +44,10 @@ FULL_NAME = DESCRIPTOR.services_by_name["IngestService"].full_name
 FLOW_NAME = FLOW_DESCRIPTOR.services_by_name["FlowService"].full_name
 TASK_NAME = TASK_DESCRIPTOR.services_by_name["TaskService"].full_name
 
+_PROGRAM = "kernel.isolation.child_jobs"
+_CHILDREN = 4
+"""Handlers of job types that run in child processes build tasks for so many submits at a time."""
+
 
 def _nothing(_step: str) -> None:
     """Nobody watches the steps."""
@@ -53,7 +59,8 @@ async def build(config: Config, resources: Resources, reached: Reached = _nothin
     `ConfigError` for a handler that cannot be had, `UNAVAILABLE` where Redis or the object store does not answer.
     """
     redis, objects, clock = resources.redis, resources.objects, resources.clock
-    handlers = HandlerRegistry(config)
+    pool = ChildPool(_PROGRAM, _CHILDREN)
+    handlers = HandlerRegistry(config, JobChildren(pool, BUILD, seconds(config.ingest.submit_lease)))
     await provision(redis, config)
     await objects.ensure_bucket()
     ledger, topics = Ledger(redis, config), Topics(redis, config)
@@ -92,6 +99,7 @@ async def build(config: Config, resources: Resources, reached: Reached = _nothin
         "ingest",
         [
             offload,
+            pool,
             queue,
             events,
             *flows.duties,

@@ -28,6 +28,8 @@ from kernel.grpc_server import GrpcServer
 from kernel.handlers import HandlerRegistry
 from kernel.hostgate import RedisHostGates
 from kernel.ids import uuid7
+from kernel.isolation.job_handlers import WORK, JobChildren
+from kernel.isolation.pool import ChildPool
 from kernel.labels import configure_labels
 from kernel.lanes.lanes import Lanes
 from kernel.lanes.lending import LendingLane
@@ -53,8 +55,10 @@ from worker_svc.endings import Endings
 from worker_svc.fetch import Fetcher
 from worker_svc.fetching import TaskRunner
 from worker_svc.files import FileRunner
+from worker_svc.finalizer import AT_ONCE as FINALS_AT_ONCE
 from worker_svc.finalizer import Finalizer
 from worker_svc.flows import Submitting
+from worker_svc.isolation.tasks import PROGRAM
 from worker_svc.lending import SURPLUS_SECONDS, Lending
 from worker_svc.retries import Retries
 from worker_svc.returning import Returning
@@ -82,6 +86,8 @@ class _Base:
     breakers: Breakers
     tasks: TaskHandlers
     steps: StepHandlers
+    pool: ChildPool
+    """The children of handlers that run in processes."""
     events: EventManager
     """Publishes the events of flows, which the wiring of this process stores."""
     drained: asyncio.Event
@@ -97,11 +103,11 @@ async def build(config: Config, resources: Resources) -> Service:
 
     `ConfigError` for a handler that cannot be had, FAILED_PRECONDITION where a stream has another number of partitions.
     """
-    handlers = HandlerRegistry(config)
     await provision(resources.redis, config)
     configure_labels(config)
     clock, secrets = resources.clock, read_secrets(config, os.environ, (FETCH_HEADER, PROXY, TASK_ENDPOINT))
     base = _base(config, resources, secrets)
+    handlers = HandlerRegistry(config, JobChildren(base.pool, WORK))
     ways = Ways(base.tasks, base.steps, partial(task_refusal, SecretScopes(config), config))
     lane = _lane(WorkerLane, base, base.worker_id, gate=StartGate(base.breakers, handlers, ways.circuit))
     lists = ListLane(resources.redis, config, base.worker_id, clock, base.breakers)
@@ -123,7 +129,7 @@ async def build(config: Config, resources: Resources) -> Service:
     journal = RedisJournal(resources.redis, config)
     flows: list[Duty] = [journal, StoreWiring(internal_bus(), journal, clock), logs]
     engine = _engine(base, journal)
-    slots: list[Duty] = [base.breakers, Connections(fetcher), base.tasks, base.steps, files, runner]
+    slots: list[Duty] = [base.breakers, Connections(fetcher), base.tasks, base.steps, base.pool, files, runner]
     upkeep: list[Duty] = [
         Watchdog(runner.running, base.deadlines, base.lease_seconds, clock),
         Periodic("cancel", POLL_SECONDS, CancelWatch(lane, runner, work.canceled), clock),
@@ -138,7 +144,8 @@ async def build(config: Config, resources: Resources) -> Service:
 def _base(config: Config, resources: Resources, secrets: Mapping[str, str]) -> _Base:
     worker_id = uuid7()
     about_worker(worker_id)
-    steps, retries = StepHandlers(config), Retries(config)
+    pool, retries = ChildPool(PROGRAM, config.worker.count + FINALS_AT_ONCE), Retries(config)
+    steps = StepHandlers(config, pool)
     return _Base(
         config,
         resources,
@@ -147,8 +154,9 @@ def _base(config: Config, resources: Resources, secrets: Mapping[str, str]) -> _
         retries,
         Endings(resources.clock, retries),
         _breakers(config, resources),
-        TaskHandlers(config, secrets),
+        TaskHandlers(config, secrets, pool),
         steps,
+        pool,
         EventManager(internal_bus(), config.flow_engine.max_event_bytes),
         asyncio.Event(),
     )

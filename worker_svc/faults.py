@@ -7,6 +7,8 @@ import re
 from fetchbox.errors.v1 import errors_pb2
 from kernel.errors import failure_name
 from kernel.handlers import TaskError, text_for_tenants
+from kernel.isolation.job_handlers import HANDLER_CRASHED
+from kernel.isolation.pool import ChildDiedError
 from kernel.lanes.types import Failure
 from kernel.telemetry.log_format import Field
 
@@ -20,6 +22,8 @@ def failure_of(error: BaseException, longest_wait: float, what: str = "the handl
     The failure has the text of a `TaskError` or `FetchboxError` only. Any other error of `what` is logged, with `about`
     as fields of the line.
     """
+    if isinstance(error, ChildDiedError):
+        return Failure(HANDLER_CRASHED, str(error), crashed=True)
     if not isinstance(error, TaskError):
         return Failure(HANDLER_ERROR, text_for_tenants(error, what, **about))
     message = str(error.message)

@@ -101,7 +101,7 @@ class TaskRunner:
             about = {"job_id": claim.job_id, "job_type": claim.job_type, "resource_id": claim.resource_id}
             told = failure_of(error, self._longest_wait, **about)
             failed = self._failed(claim, attempt, told.code, told.message)
-            failed.retry_after = told.retry_after
+            failed.retry_after, failed.crashed = told.retry_after, told.crashed
             return failed
 
     def late(self, claim: Claim, deadline: float) -> Failure:

@@ -23,7 +23,7 @@ from kernel.telemetry.logs import get_logger
 log = get_logger("worker.finalizer")
 
 POLL_SECONDS = 1.0
-_AT_ONCE = 16
+AT_ONCE = 16
 _LAST_SECONDS = 1.0
 """What is nearly done at the stop is done, so that no other worker must wait for the hold to lapse."""
 _OPEN = ("queued", "running")
@@ -131,7 +131,7 @@ class Finalizer:
 
     async def _look(self) -> None:
         self._due.clear()
-        room = _AT_ONCE - len(self._busy)
+        room = AT_ONCE - len(self._busy)
         for job_id in await self._source.finals(room) if room > 0 else ():
             if job_id not in self._busy:
                 self._busy[job_id] = asyncio.create_task(self._end(job_id))

@@ -19,6 +19,7 @@ from kernel.lanes.worker import WorkerLane
 from kernel.telemetry import tracing
 from worker_svc.circuits import tell
 from worker_svc.faults import failure_of
+from worker_svc.isolation.tasks import IsolatedResult
 from worker_svc.slot import Slot
 from worker_svc.steps import StepLogs
 from worker_svc.task_json import json_bytes, payload_object
@@ -110,7 +111,7 @@ class QueuedRunner:
         if inspect.iscoroutine(result):
             result.close()
         try:
-            encoded = json_bytes(result)
+            encoded = result.json if isinstance(result, IsolatedResult) else json_bytes(result)
         except ValueError as error:
             return Failure(HANDLER_RESULT, f"the result is no JSON: {error}")
         if len(encoded) > self._max_result:

@@ -12,9 +12,10 @@ import contextvars
 import threading
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from worker_svc.task_run import Run
+if TYPE_CHECKING:  # a child process imports no more than it must
+    from worker_svc.task_run import Run
 
 
 class PlainRun:

@@ -53,6 +53,10 @@ class RetryPolicy:
     def judge(self, claim: Claim, failure: Failure) -> Verdict:
         """Decides what a failure means."""
         rule = self._rule(claim)
+        if failure.crashed:  # the next claim ends what has crashed too often
+            claim.crashes += 1
+            about = {"attempt": claim.attempt + 1, "code": failure.code, "delay_ms": 0}
+            return Verdict("r", claim.attempt, b"", orjson.dumps(about))
         attempts = claim.attempt + (1 if failure.counts else 0)
         of_flow = claim.queued is not None and bool(claim.queued.flow)
         allowed = not failure.counts or (not of_flow and is_retryable(failure.code) and attempts <= rule.max_retries)

@@ -109,6 +109,8 @@ class Failure:
     """False for a deferral: the attempt is made again and costs nothing (an open circuit)."""
     logs: tuple[JobLog, ...] = ()
     """As `Success.logs`."""
+    crashed: bool = False
+    """The process of the handler ended: that costs no attempt, but is one of the crashes that a job may have."""
 
     def __post_init__(self) -> None:
         """Much of a message is not ours: a server's words, a worker's elsewhere, an exception of users' code."""

@@ -1,6 +1,8 @@
 """Handlers of job types in the tests of ingest."""
 
 import asyncio
+import os
+import time
 from typing import Any
 
 from fetchbox.jobs.jobs_pb2 import DownloadTask, StorageHint
@@ -52,6 +54,16 @@ class Refusing(JobHandler):
 
     def prepare_manifest(self, manifest: Manifest) -> PreparedManifest:
         raise invalid("no gallery without a title", [Violation("metadata.title", "is required", "gallery")])
+
+
+class Ending(JobHandler):
+    """Does not come back from `build_tasks`, or ends its process there, as its options say."""
+
+    def build_tasks(self, prepared: PreparedManifest) -> list[DownloadTask]:
+        if self.options["ends"]:
+            os._exit(9)
+        while True:
+            time.sleep(0.01)
 
 
 class Broken(JobHandler):

@@ -19,8 +19,8 @@ DOCUMENT = {
 }
 
 
-@pytest.fixture
-async def client(config: Config, resources: Resources) -> AsyncIterator[Client]:
+@pytest.fixture(params=["thread", "process"])
+async def client(config: Config, resources: Resources, request: pytest.FixtureRequest) -> AsyncIterator[Client]:
     for name, handler in {
         "changing": "Changing",
         "refusing": "Refusing",
@@ -28,6 +28,7 @@ async def client(config: Config, resources: Resources) -> AsyncIterator[Client]:
         "empty": "Broken",
     }.items():
         config.job_types[name].handler = f"tests.ingest.handlers:{handler}"
+        config.job_types[name].isolation = request.param
     config.job_types["broken"].options = b'{"hook":"prepare_manifest"}'
     config.job_types["empty"].options = b'{"hook":""}'
     async with Client.serving(config, resources) as made:
@@ -76,3 +77,20 @@ async def test_key_of_a_failed_submit_is_free_at_once(client: Client) -> None:
 
     for _ in range(3):
         assert (await client.refusal(GOOD, headers)).status == 400
+
+
+@pytest.mark.parametrize(("ends", "told"), [(True, "exit code 9"), (False, "exceeded 5 s")])
+async def test_one_that_dies_or_hangs_in_a_process_refuses_its_own_submit_alone(
+    config: Config, resources: Resources, ends: bool, told: str
+) -> None:
+    config.ingest.submit_lease.FromSeconds(5)
+    for name, handler in {"ending": "Ending", "changing": "Changing"}.items():
+        config.job_types[name].handler = f"tests.ingest.handlers:{handler}"
+        config.job_types[name].isolation = "process"
+    config.job_types["ending"].options = b'{"ends":true}' if ends else b'{"ends":false}'
+    async with Client.serving(config, resources) as client:
+        refusal = await client.refusal(GOOD, of("ending"))
+        assert (refusal.status, refusal.reason) == (500, "INTERNAL_ERROR")
+        assert told in refusal.message
+        assert await client.jobs() == []
+        assert (await client.submit(DOCUMENT, of("changing"))).resource_count == 2

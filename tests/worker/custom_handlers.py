@@ -62,6 +62,11 @@ class Computed(JobHandler):
             await asyncio.sleep(3600)
         if task.url.endswith("/die"):
             os._exit(9)
+        if task.url.endswith("/spin"):
+            while True:
+                pass
+        if task.url.endswith("/fetch"):
+            return await context.fetch(task)
         if task.url.endswith("/flaky") and context.attempt == 1:
             raise TaskError("HANDLER_HTTP_503", "not the first time")
         context.log("computed", at=f"{context.attempt} {task.attempt}")
@@ -123,6 +128,10 @@ class NeedsOption(JobHandler):
     def __init__(self, options: dict[str, Any]) -> None:
         super().__init__(options)
         self.limit = options["limit"]
+
+
+class NeedsRun(NeedsOption, Noop):
+    """Cannot be made either, and has work to do."""
 
 
 class NoHandler:

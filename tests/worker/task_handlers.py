@@ -128,6 +128,21 @@ class Scripted(TaskHandler):
     async def _die(self, run: TaskRun) -> None:
         os._exit(9)
 
+    async def _signal(self, run: TaskRun, number: int) -> None:
+        os.kill(os.getpid(), number)
+        await asyncio.sleep(3600)
+
+    async def _hold(self, run: TaskRun, seconds: float) -> None:
+        hold_interpreter(seconds)
+
+    async def _pid(self, run: TaskRun) -> None:
+        await run.progress(pid=os.getpid())
+
+    async def _until(self, run: TaskRun, file: str) -> None:
+        """Waits until there is such a file."""
+        while not Path(file).exists():  # noqa: ASYNC110, ASYNC240 - other processes make it
+            await asyncio.sleep(0.02)
+
 
 class Noted(TaskHandler):
     """Writes a line into a file at each run and gives its number; holds up its process as its options say."""

@@ -9,8 +9,11 @@ from fetchbox.config.v1.config_pb2 import Config, FlowStep
 from kernel.breakers import names
 from kernel.config import ConfigError, seconds
 from kernel.handlers import TaskHandler, TaskSettings, describe, find_class, json_object, where_to_look
+from kernel.handlers.registry import PROCESS
+from kernel.isolation.pool import ChildPool
 from kernel.lanes.types import Claim
 from kernel.ledger.record import STEP
+from worker_svc.isolation.tasks import IsolatedTask
 from worker_svc.steps.payload import StepPayload
 from worker_svc.tasks.lifecycle import Lifecycle
 from worker_svc.tasks.registry import ENTRY_POINTS
@@ -32,10 +35,17 @@ class OwnStep:
 class StepHandlers(Lifecycle):
     """Flow and step -> handler, as a duty. Each step has an instance of its own, since its options are its own."""
 
-    def __init__(self, config: Config) -> None:
-        """`ConfigError` names the key of a handler that cannot be had."""
+    def __init__(self, config: Config, pool: ChildPool | None = None) -> None:
+        """`pool` has the children of those that run in processes; without it, all are made here.
+
+        `ConfigError` names the key of a handler that cannot be had.
+        """
+        for name, flow in config.flows.items():
+            for key, step in flow.steps.items():
+                if step.isolation == PROCESS and not step.handler:
+                    raise ConfigError(f"flows.{name}.steps.{key}.isolation", "is for steps that name a handler")
         self._steps = {
-            (name, key): _made(config, name, key, step)
+            (name, key): _made(config, name, key, step, pool)
             for name, flow in config.flows.items()
             for key, step in flow.steps.items()
             if step.handler
@@ -57,16 +67,23 @@ class StepHandlers(Lifecycle):
         return iter(self._steps.values())
 
 
-def _made(config: Config, flow: str, key: str, step: FlowStep) -> OwnStep:
+def _made(config: Config, flow: str, key: str, step: FlowStep, pool: ChildPool | None) -> OwnStep:
     place = f"flows.{flow}.steps.{key}"
     settings = _settings(config, place, step)
     try:
-        handler = find_class(step.handler, ENTRY_POINTS, TaskHandler)(settings)
+        handler = _handler(f"{place}.handler", step, settings, pool)
     except Exception as error:
         rule = f"{step.handler!r} cannot be used: {describe(error)}{where_to_look(error)}"
         raise ConfigError(f"{place}.handler", rule) from error
     deadline = seconds(step.deadline) if step.HasField("deadline") else None
     return OwnStep(handler, step.handler, names.of_task(f"{STEP}.{flow}.{key}"), deadline)
+
+
+def _handler(place: str, step: FlowStep, settings: TaskSettings, pool: ChildPool | None) -> TaskHandler:
+    kind = find_class(step.handler, ENTRY_POINTS, TaskHandler)
+    if step.isolation == PROCESS and pool is not None:
+        return IsolatedTask(settings, place, step.handler, ENTRY_POINTS, pool)
+    return kind(settings)
 
 
 def _settings(config: Config, place: str, step: FlowStep) -> TaskSettings:

@@ -8,6 +8,9 @@ from typing import Final
 from fetchbox.config.v1.config_pb2 import Config, Task
 from kernel.config import TASKS, ConfigError, task
 from kernel.handlers import TaskHandler, describe, find_class, where_to_look
+from kernel.handlers.registry import PROCESS
+from kernel.isolation.pool import ChildPool
+from worker_svc.isolation.tasks import IsolatedTask
 from worker_svc.tasks.callback import CallbackHandler
 from worker_svc.tasks.lifecycle import Lifecycle
 from worker_svc.tasks.openai import OpenAiHandler
@@ -24,13 +27,22 @@ _SHIPPED: Final[Mapping[str, type[TaskHandler]]] = {"openai": OpenAiHandler, "ht
 class TaskHandlers(Lifecycle):
     """Task -> handler, as a duty."""
 
-    def __init__(self, config: Config, secrets: Mapping[str, str]) -> None:
-        """`secrets` are what `${secret:NAME}` may name. `ConfigError` names the key of a handler that cannot be had."""
+    def __init__(self, config: Config, secrets: Mapping[str, str], pool: ChildPool | None = None) -> None:
+        """`secrets` are what `${secret:NAME}` may name; `pool` has the children, without which all are made here.
+
+        `ConfigError` names the key of a handler that cannot be had.
+        """
         configured = {name: found for name in TASKS if (found := task(config, name)) is not None}
+        for name, found in configured.items():
+            if found.isolation == PROCESS and found.handler in {*_SHIPPED, REMOTE}:
+                rule = f"is for handlers of one's own, and {found.handler!r} is none"
+                raise ConfigError(f"tasks.{name}.isolation", rule)
         self.remote = frozenset(name for name, found in configured.items() if found.handler == REMOTE)
         """The tasks that are done elsewhere."""
         self._handlers = {
-            name: _made(config, name, found, secrets) for name, found in configured.items() if name not in self.remote
+            name: _made(config, name, found, secrets, pool)
+            for name, found in configured.items()
+            if name not in self.remote
         }
         super().__init__("task_handlers", self._handlers.values())
 
@@ -46,10 +58,12 @@ class TaskHandlers(Lifecycle):
         return iter(self._handlers)
 
 
-def _made(config: Config, name: str, found: Task, secrets: Mapping[str, str]) -> TaskHandler:
+def _made(config: Config, name: str, found: Task, secrets: Mapping[str, str], pool: ChildPool | None) -> TaskHandler:
     settings = settings_of(config, name, found, secrets)
     try:
         kind = _SHIPPED.get(found.handler) or find_class(found.handler, ENTRY_POINTS, TaskHandler)
+        if found.isolation == PROCESS and pool is not None:
+            return IsolatedTask(settings, f"tasks.{name}.handler", found.handler, ENTRY_POINTS, pool)
         return kind(settings)
     except Exception as error:
         rule = f"{found.handler!r} cannot be used: {describe(error)}{where_to_look(error)}"

@@ -1475,6 +1475,7 @@ class JobType(_message.Message):
     CHECKSUM_FIELD_NUMBER: _builtins.int
     MAX_RETRIES_FIELD_NUMBER: _builtins.int
     MAX_BYTES_FIELD_NUMBER: _builtins.int
+    ISOLATION_FIELD_NUMBER: _builtins.int
     handler: _builtins.str
     """The handler: an entry point of the group `fetchbox.handlers` or `package.module:Class`. Default `default`."""
     options: _builtins.bytes
@@ -1485,6 +1486,11 @@ class JobType(_message.Message):
     """Retries of a task after its first attempt, in place of `worker.max_retries`."""
     max_bytes: _builtins.int
     """The largest body, in place of `fetcher.max_bytes`."""
+    isolation: _builtins.str
+    """Where the hooks of a handler of one's own run: `thread` is in the service itself; `process` is a child process that
+    is killed when its deadline passes, and whose end costs its own job alone. That of `prepare_manifest` and
+    `build_tasks` is `ingest.submit_lease`. Empty means `thread`.
+    """
     @_builtins.property
     def default_headers(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """Headers of every task of this type; those of the manifest win. One with `${secret:NAME}` in it goes to the hosts, and
@@ -1510,10 +1516,11 @@ class JobType(_message.Message):
         checksum: _builtins.str = ...,
         max_retries: _builtins.int | None = ...,
         max_bytes: _builtins.int | None = ...,
+        isolation: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_max_bytes", b"_max_bytes", "_max_retries", b"_max_retries", "max_bytes", b"max_bytes", "max_retries", b"max_retries", "proxy", b"proxy", "storage", b"storage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_bytes", b"_max_bytes", "_max_retries", b"_max_retries", "checksum", b"checksum", "default_headers", b"default_headers", "handler", b"handler", "max_bytes", b"max_bytes", "max_retries", b"max_retries", "options", b"options", "proxy", b"proxy", "storage", b"storage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_bytes", b"_max_bytes", "_max_retries", b"_max_retries", "checksum", b"checksum", "default_headers", b"default_headers", "handler", b"handler", "isolation", b"isolation", "max_bytes", b"max_bytes", "max_retries", b"max_retries", "options", b"options", "proxy", b"proxy", "storage", b"storage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__max_bytes: _TypeAlias = _typing.Literal["max_bytes"]  # noqa: Y015
     _WhichOneofArgType__max_bytes: _TypeAlias = _typing.Literal["_max_bytes", b"_max_bytes"]  # noqa: Y015
@@ -1723,6 +1730,7 @@ class Task(_message.Message):
     BACKOFF_FIELD_NUMBER: _builtins.int
     DEADLINE_FIELD_NUMBER: _builtins.int
     READ_TIMEOUT_FIELD_NUMBER: _builtins.int
+    ISOLATION_FIELD_NUMBER: _builtins.int
     FIRST_TOKEN_TIMEOUT_FIELD_NUMBER: _builtins.int
     FINISH_FIELD_NUMBER: _builtins.int
     handler: _builtins.str
@@ -1746,6 +1754,11 @@ class Task(_message.Message):
     """The most jobs of this task that wait or run, beside `tasks.max_backlog`."""
     max_retries: _builtins.int
     """Retries after the first attempt, in place of `worker.max_retries`."""
+    isolation: _builtins.str
+    """Where a handler of one's own runs: `thread` is in the worker itself; `process` is a child process that is killed
+    when its deadline passes, and whose end costs its own job alone. Empty means `thread`. The handlers that FetchBox
+    ships, and `remote`, take no `process`.
+    """
     finish: _builtins.str
     """`required`: a streamed answer that ends without a finish reason fails, since it may be cut. `optional`: `[DONE]`
     alone ends it too, for an endpoint that tells no finish reasons. Empty means `required`.
@@ -1788,12 +1801,13 @@ class Task(_message.Message):
         backoff: Global___Backoff | None = ...,
         deadline: _duration_pb2.Duration | None = ...,
         read_timeout: _duration_pb2.Duration | None = ...,
+        isolation: _builtins.str = ...,
         first_token_timeout: _duration_pb2.Duration | None = ...,
         finish: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_max_backlog", b"_max_backlog", "_max_retries", b"_max_retries", "backoff", b"backoff", "deadline", b"deadline", "first_token_timeout", b"first_token_timeout", "max_backlog", b"max_backlog", "max_retries", b"max_retries", "read_timeout", b"read_timeout"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_backlog", b"_max_backlog", "_max_retries", b"_max_retries", "api_key", b"api_key", "backoff", b"backoff", "deadline", b"deadline", "endpoint", b"endpoint", "finish", b"finish", "first_token_timeout", b"first_token_timeout", "handler", b"handler", "headers", b"headers", "max_backlog", b"max_backlog", "max_retries", b"max_retries", "model", b"model", "options", b"options", "read_timeout", b"read_timeout"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_backlog", b"_max_backlog", "_max_retries", b"_max_retries", "api_key", b"api_key", "backoff", b"backoff", "deadline", b"deadline", "endpoint", b"endpoint", "finish", b"finish", "first_token_timeout", b"first_token_timeout", "handler", b"handler", "headers", b"headers", "isolation", b"isolation", "max_backlog", b"max_backlog", "max_retries", b"max_retries", "model", b"model", "options", b"options", "read_timeout", b"read_timeout"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__max_backlog: _TypeAlias = _typing.Literal["max_backlog"]  # noqa: Y015
     _WhichOneofArgType__max_backlog: _TypeAlias = _typing.Literal["_max_backlog", b"_max_backlog"]  # noqa: Y015
@@ -1882,6 +1896,7 @@ class FlowStep(_message.Message):
     DEADLINE_FIELD_NUMBER: _builtins.int
     GATE_FIELD_NUMBER: _builtins.int
     ALLOW_PARTIAL_FIELD_NUMBER: _builtins.int
+    ISOLATION_FIELD_NUMBER: _builtins.int
     task: _builtins.str
     """A task of `[tasks]`: `chat`, `plan`, `code`, `tool`, `rag` or `embed`."""
     handler: _builtins.str
@@ -1894,6 +1909,8 @@ class FlowStep(_message.Message):
     """Attempts after the first one, where the failure is one that may pass. Default `worker.max_retries`."""
     allow_partial: _builtins.bool
     """Whether the job of a manifest that stored only some resources counts as success. Default false."""
+    isolation: _builtins.str
+    """Where `handler` runs: `thread` or `process`, as that of a task. Empty means `thread`."""
     @_builtins.property
     def needs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The steps that must be completed before; those with no needs begin at once."""
@@ -1923,10 +1940,11 @@ class FlowStep(_message.Message):
         deadline: _duration_pb2.Duration | None = ...,
         gate: Global___FlowGate | None = ...,
         allow_partial: _builtins.bool = ...,
+        isolation: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_max_retries", b"_max_retries", "backoff", b"backoff", "deadline", b"deadline", "gate", b"gate", "max_retries", b"max_retries"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_retries", b"_max_retries", "allow_partial", b"allow_partial", "backoff", b"backoff", "deadline", b"deadline", "gate", b"gate", "handler", b"handler", "job_type", b"job_type", "max_retries", b"max_retries", "needs", b"needs", "options", b"options", "task", b"task", "with", b"with"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_retries", b"_max_retries", "allow_partial", b"allow_partial", "backoff", b"backoff", "deadline", b"deadline", "gate", b"gate", "handler", b"handler", "isolation", b"isolation", "job_type", b"job_type", "max_retries", b"max_retries", "needs", b"needs", "options", b"options", "task", b"task", "with", b"with"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__max_retries: _TypeAlias = _typing.Literal["max_retries"]  # noqa: Y015
     _WhichOneofArgType__max_retries: _TypeAlias = _typing.Literal["_max_retries", b"_max_retries"]  # noqa: Y015

@@ -190,6 +190,8 @@ class _FailureCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FailureCo
     """The circuit of the handler's endpoint is open; costs no attempt."""
     FAILURE_CODE_HANDLER_FILE_CHANGED: _FailureCode.ValueType  # 69
     """A file changed while it was read."""
+    FAILURE_CODE_HANDLER_CRASHED: _FailureCode.ValueType  # 110
+    """The process of the handler ended within the call (`isolation = "process"`). In an attempt it counts as a crash."""
     FAILURE_CODE_VALIDATION_URL: _FailureCode.ValueType  # 70
     """The URL is not http or https, or cannot be read."""
     FAILURE_CODE_VALIDATION_BLOCKED_SCHEME: _FailureCode.ValueType  # 71
@@ -338,6 +340,8 @@ FAILURE_CODE_HANDLER_CIRCUIT_OPEN: FailureCode.ValueType  # 68
 """The circuit of the handler's endpoint is open; costs no attempt."""
 FAILURE_CODE_HANDLER_FILE_CHANGED: FailureCode.ValueType  # 69
 """A file changed while it was read."""
+FAILURE_CODE_HANDLER_CRASHED: FailureCode.ValueType  # 110
+"""The process of the handler ended within the call (`isolation = "process"`). In an attempt it counts as a crash."""
 FAILURE_CODE_VALIDATION_URL: FailureCode.ValueType  # 70
 """The URL is not http or https, or cannot be read."""
 FAILURE_CODE_VALIDATION_BLOCKED_SCHEME: FailureCode.ValueType  # 71
