@@ -22,8 +22,10 @@ from kernel.telemetry.logs import get_logger
 
 _TICK = 0.25
 """How often an idle worker looks for retries that are due, in seconds; its own it knows better."""
-_HEAD = 3
+_HEAD = 4
 """What a reply to `reap` says before it names entries."""
+_MOST_NAMED = 20
+"""Jobs that one line in the log names."""
 _JITTER = 0.25
 """The workers of a fleet must not look for the dead at the same time (seed 002)."""
 _log = get_logger(__name__)
@@ -124,8 +126,8 @@ class Takeover:
             for lane, reply in zip(self._places, replies, strict=True)
             if not is_error(reply) and len(reply) >= _HEAD
         }
-        died = self._told([reply for lane, reply in good.items() if lane != keys.QUEUE], keys.TASKS)
-        died += self._told([reply for lane, reply in good.items() if lane == keys.QUEUE], keys.QUEUE)
+        died = self._told({lane: reply for lane, reply in good.items() if lane != keys.QUEUE}, keys.TASKS)
+        died += self._told({lane: reply for lane, reply in good.items() if lane == keys.QUEUE}, keys.QUEUE)
         self.suspects = sum(reply[0] for reply in good.values())
         taken = self._entries(replies, _HEAD)
         if not taken and not died:  # until nothing is left: a worker may have died with more than we have room for
@@ -133,19 +135,30 @@ class Takeover:
             self._next_reap = self._clock.monotonic() + pause
         return taken
 
-    def _told(self, replies: Sequence[Any], queue: str) -> int:
+    def _told(self, replies: Mapping[str, Any], queue: str) -> int:
         """Counts what was taken from the dead, by the name that a queue has in metrics; how much that is."""
-        died = sum(int(reply[1]) for reply in replies)
+        died = sum(int(reply[1]) for reply in replies.values())
         if not died:
             return 0
-        late = max(reply[2] for reply in replies)
+        late = max(reply[2] for reply in replies.values())
         label = metrics.queue(queue)
         metrics.CRASHES.inc(died)
         metrics.REAPED.labels(label).inc(died)
         if late >= 0:
             metrics.RECOVERY_SECONDS.labels(label).observe(late / 1000 + self._ttl)
-        _log.warn("jobs_reaped", queue=queue, count=died, delay_ms=late)
+        _log.warn("jobs_reaped", queue=queue, count=died, delay_ms=late, job_ids=self._named(replies))
         return died
+
+    def _named(self, replies: Mapping[str, Any]) -> list[str]:
+        """The jobs of the first that died, those that can be read; at most `_MOST_NAMED`."""
+        found: dict[str, None] = {}
+        for lane, reply in replies.items():
+            for item in reply[_HEAD - 1]:
+                entry = read(lane, self._places[lane], item, 1, 0, 0)
+                entry.decode()
+                if entry.work is not None:
+                    found[entry.work.job_id] = None
+        return list(found)[:_MOST_NAMED]
 
     def _entries(self, replies: Sequence[Any], head: int) -> list[Entry]:
         found: list[Entry] = []

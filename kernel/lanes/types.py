@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from fetchbox.jobs.jobs_pb2 import DownloadTask, JobLog, QueuedTask
+from kernel import redaction
 from kernel.breakers.types import Admission
 from kernel.foreign_text import fit
 from kernel.lists.job import FileJob
@@ -100,7 +101,7 @@ class Failure:
     code: str
     """A `FailureCode` without its prefix; `DOWNLOAD_HTTP_403` carries its status."""
     message: str
-    """For people; no secrets."""
+    """For people; secrets in it are redacted."""
     detail: bytes = b""
     """One JSON line for the results document; used only when no further attempt follows."""
     retry_after: float | None = None
@@ -115,7 +116,7 @@ class Failure:
     def __post_init__(self) -> None:
         """Much of a message is not ours: a server's words, a worker's elsewhere, an exception of users' code."""
         self.code = fit(self.code, _LONGEST_CODE)
-        self.message = fit(self.message, _LONGEST_MESSAGE)
+        self.message = fit(redaction.text(fit(self.message, _LONGEST_MESSAGE)), _LONGEST_MESSAGE)
 
 
 Outcome = Success | Failure

@@ -2,7 +2,7 @@
 -- reap: takes over entries whose consumer has no lease, and entries that were given back
 -- KEYS lane, lease, redo
 -- ARGV group, worker, max, crash_limit, unregistered_ms, each: task, to
--- returns {suspects waiting, how many died, ms since the first of their leases ended or -1, then entry, deliveries, attempts, crashes of each}; {-1} where the caller has no lease
+-- returns {suspects waiting, how many died, ms since the first of their leases ended or -1, the first ten that died, then entry, deliveries, attempts, crashes of each}; {-1} where the caller has no lease
 -- It starts from the pending list, which is the truth, and looks at the lease in the same script, so that two
 -- reapers cannot both have an entry. A death blames all that its worker held; so that no innocent neighbour is
 -- dead-lettered, the last permitted run is alone: an entry one crash below the limit goes to `_suspect`, and only
@@ -19,7 +19,7 @@ local function alive(name)
   return ends and tonumber(ends) >= now
 end
 if not alive(me) then return {-1} end
-local out, suspects, died, late = {0, 0, 0}, 0, 0, -1
+local out, suspects, died, late, named = {0, 0, 0, {}}, 0, 0, -1, {}
 
 local function elsewhere(id)
   local entry = #ARGV > 5 and redis.call('XRANGE', L, id, id)[1]
@@ -36,6 +36,7 @@ local function take(id, name, deliveries)
   if name ~= '_returned' then
     crashes = crashes + 1
     died = died + 1
+    if #named < 10 then named[#named + 1] = redis.call('XRANGE', L, id, id)[1] end
     -- The lease of one that took its leave with work left over ended at no time that could be told.
     local ends = tonumber(redis.call('ZSCORE', KEYS[2], base(name)) or '0')
     if ends > 0 then late = math.max(late, now - ends) end
@@ -100,5 +101,5 @@ end
 for _, name in ipairs(redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', now, 'LIMIT', 0, 100)) do
   if not consumers[name] and not consumers[name .. '.solo'] then redis.call('ZREM', KEYS[2], name) end
 end
-out[1], out[2], out[3] = suspects, died, late
+out[1], out[2], out[3], out[4] = suspects, died, late, named
 return out

@@ -19,9 +19,9 @@ FIELDS: Final = frozenset(
     """
     addr after attempt attempts bucket bytes claimed code consumer content_type count crashes deadline_ms
     delay_ms dropped duration_ms duty entry epoch error error_id event_type expired failed fence final_url flow_id
-    flow_name generation grace_ms group grpc_code handler hook host http_status interval_ms job_id job_type key lag lane
-    length
-    limit method offset outcome partition partitions path pid pool port problem proxy queue reason released removed
+    flow_name generation grace_ms group grpc_code handler hook host http_status interval_ms job_id job_ids job_type key
+    lag lane length limit method offset outcome partition partitions path pid pool port problem proxy queue reason
+    released removed
     replay request_id resource_id resource_index resources retries retry_after_ms revision role rule script service
     setting settled signal size slots stack state status step stored stream task tenant timeout_ms topic
     trace_id url version waiting worker_id

@@ -199,6 +199,19 @@ async def test_metadata_attributes_headers_and_tags_may_be_absent(client: Client
     assert answer.resource_count == 1
 
 
+async def test_attributes_are_free(client: Client) -> None:
+    """No name, type, number or size of them is ours to refuse, within the limits of a document (issue 11, 23)."""
+    attributes = {
+        **{name: value for name in ("priority", "job_id", "headers", "", "a b", "é", "\u0000", "x" * 10_000)
+           for value in ("low",)},
+        **{f"n{number}": number for number in range(2000)},
+        "null": None, "true": True, "list": [[], {}], "nested": {"tenant": 7, "a": {"b": {"c": [1.5, "x"]}}},
+    }  # fmt: skip
+    for given in (attributes, {}, {"priority": 10**30}, {"priority": ["high"]}, {"urgent": "${x}"}):
+        document = {"manifest_version": "v1", "attributes": given, "resources": [{"id": "a", "url": "http://h"}]}
+        assert (await client.submit(document)).resource_count == 1
+
+
 @pytest.mark.parametrize(
     "content_type", ["application/json", "Application/JSON; charset=UTF-8", 'application/json;charset="utf-8"']
 )

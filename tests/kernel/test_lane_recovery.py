@@ -41,8 +41,7 @@ async def test_orphans_of_streams_are_counted_logged_and_timed(
     }
     async with rig(config) as box:
         dead = await box.lane("dead")
-        await box.submit(3)
-        await box.create()
+        jobs = {keys.TASKS: {await box.submit(3)}, keys.QUEUE: {await box.create()}}
         await box.claim(dead, 4)
         await box.die(dead)
         await _ended(box, dead, 7000)
@@ -59,6 +58,30 @@ async def test_orphans_of_streams_are_counted_logged_and_timed(
     told = [record.fields for record in caplog.records if record.getMessage() == "jobs_reaped"]  # type: ignore[attr-defined]  # our handler's
     assert sum(fields["count"] for fields in told if fields["queue"] == keys.TASKS) == 3
     assert sum(fields["count"] for fields in told if fields["queue"] == keys.QUEUE) == 1
+    for queue, expected in jobs.items():
+        assert {job for fields in told if fields["queue"] == queue for job in fields["job_ids"]} == expected
+
+
+@pytest.mark.parametrize(("crash_limit", "count"), [(1, 1), (3, 12)], ids=["put aside", "many"])
+async def test_the_line_of_what_was_reaped_names_jobs_and_not_too_many(
+    redis_server: str, caplog: pytest.LogCaptureFixture, crash_limit: int, count: int
+) -> None:
+    """With a limit of one, what loses its worker is put aside at once, to be run alone."""
+    config = settings(redis_server)
+    config.worker.crash_limit = crash_limit
+    async with rig(config) as box:
+        dead = await box.lane("dead")
+        jobs = {await box.create() for _ in range(count)}
+        await box.claim(dead, count)
+        await box.die(dead)
+        await _ended(box, dead, 7000)
+        with caplog.at_level(logging.INFO, logger="fetchbox"):
+            await box.claim(await box.lane("heir"), count, patience=30)
+    told = [record.fields for record in caplog.records if record.getMessage() == "jobs_reaped"]  # type: ignore[attr-defined]  # our handler's
+    named = [job for fields in told for job in fields["job_ids"]]
+    assert min(count, 10) <= len(named)
+    assert set(named) <= jobs
+    assert all(len(fields["job_ids"]) <= 20 for fields in told)
 
 
 async def test_who_left_at_an_untold_time_is_counted_and_not_timed(redis_server: str) -> None:

@@ -85,8 +85,8 @@ class Scripted(TaskHandler):
     async def _raise(self, run: TaskRun, name: str, text: str) -> None:
         raise {"ValueError": ValueError, "SystemExit": SystemExit, "KeyboardInterrupt": KeyboardInterrupt}[name](text)
 
-    async def _fail(self, run: TaskRun, code: str, retry_after: Any) -> None:
-        raise TaskError(code, "as told", float(retry_after) if retry_after in ("inf", "nan") else retry_after)
+    async def _fail(self, run: TaskRun, code: str, retry_after: Any, text: str = "as told") -> None:
+        raise TaskError(code, text, float(retry_after) if retry_after in ("inf", "nan") else retry_after)
 
     async def _fail_first(self, run: TaskRun, times: int, code: str) -> None:
         if run.attempt <= times:

@@ -74,6 +74,22 @@ async def test_an_error_that_a_handler_raises_on_purpose_keeps_its_message(
     assert log.lines() == []
 
 
+async def test_an_error_of_a_task_is_recorded_without_the_secrets_in_its_text(
+    worker_config: Config, tasks: Tasks, start_worker: Start
+) -> None:
+    """GET, the events, the log of the job and its dead letter have the text; what an upstream said may hold a key."""
+    worker_config.tasks.chat.max_retries = 0
+    await start_worker(worker_config)
+    text = f"GET https://u:{SECRET}@h/?api_key={SECRET} said: Authorization: Bearer {SECRET}; password={SECRET}"
+    job_id = await tasks.do(["fail", "HANDLER_HTTP_400", None, text])
+    error = await tasks.error(job_id)
+    await tasks.empty()
+    assert error["message"].startswith("GET https://")
+    letters = [letter.failure_message for letter in await tasks.letters()]
+    told = [await tasks.events(job_id), await tasks.logs(job_id), letters, error]
+    assert SECRET not in repr(told)
+
+
 @pytest.mark.parametrize(("hook", "times"), [("run", 4), ("finalize_job", 1)])
 async def test_an_error_of_a_hook_in_a_worker(
     worker_config: Config, jobs: Jobs, start_worker: Start, log: Log, hook: str, times: int
