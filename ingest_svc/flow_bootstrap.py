@@ -51,7 +51,7 @@ def build(
     journal = RedisJournal(redis, config)
     manager = EventManager(bus, engine.max_event_bytes)
     tails = StoreBus(redis, clock)
-    deliveries, payloads = Deliveries(redis, engine), Payloads(objects, engine, clock)
+    deliveries, payloads = Deliveries(redis, engine), Payloads(redis, objects, engine, clock)
     service = FlowService(
         config,
         clients=redis,

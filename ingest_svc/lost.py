@@ -136,7 +136,7 @@ class LostWork(Base):
         return [(task.SerializeToString(), "1") for task in places_]
 
     async def _stored(self, job: OpenJob) -> dict[int, DownloadTask]:
-        packed = await self._objects.get(self._objects.bucket, places.tasks(job.job_type, job.job_id))
+        packed = await self._objects.get(job.bucket or self._objects.bucket, places.tasks(job.job_type, job.job_id))
         decoded = [DownloadTask.FromString(task) for task in tasks.unpack(packed)] if packed is not None else []
         return {task.resource_index: task for task in decoded}
 

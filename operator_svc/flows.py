@@ -20,8 +20,9 @@ def duties(config: Config, resources: Resources) -> list[Duty]:
     archive = Archive(clients, Path(engine.archive_dir)) if engine.archive_dir else None
     exported = Exported(clients, millis(config.exporter.hold))
     keeping = Keeping(clients, engine, resources.objects, exported, archive)
+    payloads = Payloads(clients, resources.objects, engine, clock)
     return [
         Periodic("operator-flows", every, keeping.run, clock),
         Periodic("operator-flow-index", every, IndexKeeping(clients).run, clock),
-        Periodic("operator-flow-payloads", every, Payloads(resources.objects, engine, clock).tidy, clock),
+        Periodic("operator-flow-payloads", every, payloads.tidy, clock),
     ]

@@ -31,7 +31,7 @@ from kernel.flows.look import Look
 from kernel.flows.memory import Memory
 from kernel.flows.state import ended
 from kernel.keys import RunKey
-from kernel.objects import ObjectStore
+from kernel.objects import ObjectStore, is_uri, parse_uri
 from kernel.service import Loop
 from kernel.tasks import ended as task_ended
 from kernel.telemetry import metrics
@@ -267,15 +267,21 @@ class FlowEngine(Loop):
 
     async def _load(self, look: Look) -> None:
         for key in look.made.loads:
-            found = await self._objects.get(self._bucket, key)
+            found = await self._objects.get(*self._place(look, key))
             if found is None:
                 raise LookupError(f"the object {key}, which an event of the run names, is not there")
             look.memory.objects[key] = found
 
     async def _store(self, look: Look) -> None:
         for key, value in look.made.stores.items():
-            await self._objects.put(self._bucket, key, value, content_type="application/json")
+            await self._objects.put(*self._place(look, key), value, content_type="application/json")
             look.memory.objects[key] = value
+
+    def _place(self, look: Look, key: str) -> tuple[str, str]:
+        """Bucket and key of an object of a run; an address names its bucket itself."""
+        if is_uri(key):
+            return parse_uri(key)
+        return (look.found.bucket if look.found else "") or self._bucket, key
 
     async def _submit(self, look: Look) -> None:
         for send in look.made.sends:

@@ -18,6 +18,7 @@ from kernel.flows.deliveries import Hit, settled
 from kernel.flows.payloads import SHARED
 from kernel.flows.state import released
 from kernel.flows.types import GateState
+from kernel.objects import is_uri
 
 _TEMPLATE: Final = failure_name(codes.FAILURE_CODE_VALIDATION_TEMPLATE)
 _TIMEOUT: Final = failure_name(codes.FAILURE_CODE_SYSTEM_GATE_TIMEOUT)
@@ -101,7 +102,7 @@ def _trigger(made: Decision, step: Step, gate: GateState, hit: bytes) -> None:
 
 def _owned(made: Decision, step: Step, hit: Hit) -> Hit:
     """The same with a payload of the run's own: that of many gates is not kept as long as a run may take."""
-    if not hit.payload_key.startswith(SHARED):
+    if not is_uri(hit.payload_key) and not hit.payload_key.startswith(SHARED):  # the latter is of an older release
         return hit
     name = hit.payload_key.rpartition("/")[2].removesuffix(".json")
     key = object_key(made.known.order.run, step.key, name)

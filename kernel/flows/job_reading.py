@@ -85,7 +85,8 @@ class JobReader:
             "manifestKey": record.manifest_key,
             "resultsKey": record.results_key,
         }
-        body = await self._objects.get(self._bucket, places.results(record.job_type, record.job_id)) or b""
+        place = places.results(record.job_type, record.job_id)
+        body = await self._objects.get(record.bucket or self._bucket, place) or b""
         lines = [orjson.loads(line) for line in body.splitlines()]
         resources = [{"id": line["resource_id"], "key": line["key"]} for line in lines if line["state"] == "stored"]
         whole = orjson.dumps(result | {"resources": resources})

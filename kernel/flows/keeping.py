@@ -48,6 +48,7 @@ class _Ended:
     run: Run
     ended_ms: int
     archived: bool
+    bucket: str
 
 
 class Keeping:
@@ -139,16 +140,16 @@ class Keeping:
         run = ended.run if ended else Run.of(key, "")
         entries = await self._entries(run) if ended else []
         if self._archive is None:
-            await self._remove_objects(run)
+            await self._remove_objects(run, ended.bucket if ended else "")
         elif ended and not ended.archived:
             await self._archive.write(run, ended.ended_ms, entries)
         streams = (stream_of(run, view) for view in VIEWS)
         named = (keys.flow(key), *streams, keys.FLOWS_ENDED, keys.flow_tenants(run.flow_id))
         return int(await self._clients.call(FLOW_FORGET, named, (key, until, run.tenant, *entries)))
 
-    async def _remove_objects(self, run: Run) -> None:
+    async def _remove_objects(self, run: Run, recorded: str) -> None:
         """Removes results and payloads that were too large for an event. Where the run is archived, that names them."""
-        bucket = self._objects.bucket
+        bucket = recorded or self._objects.bucket
         while found := await self._objects.list(bucket, places.flow(run.tenant, run.flow_id)):
             for stored in found:
                 await self._objects.delete(bucket, stored.key)
@@ -173,11 +174,13 @@ class Keeping:
             return []
         async with self._clients.commands.pipeline(transaction=False) as batch:
             for key in runs:
-                batch.execute_command("HMGET", keys.flow(key), "name", "ended", "archived")
+                batch.execute_command("HMGET", keys.flow(key), "name", "ended", "archived", "bucket")
             replies = await batch.execute()
         return [
-            _Ended(Run.of(key, name.decode()), int(ended), bool(archived)) if name and ended else None
-            for key, (name, ended, archived) in zip(runs, replies, strict=True)
+            _Ended(Run.of(key, name.decode()), int(ended), bool(archived), (bucket or b"").decode())
+            if name and ended
+            else None
+            for key, (name, ended, archived, bucket) in zip(runs, replies, strict=True)
         ]
 
 

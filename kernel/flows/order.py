@@ -43,6 +43,8 @@ class Order:
     digest: str = ""
     """Of name and input: a start with another one is another start."""
     tags: tuple[str, ...] = ()
+    bucket: str = ""
+    """Where what is too large for its events lies; empty for a run of an older release: in today's."""
     ended_ms: int | None = None
     """When it ended, in ms by the clock of Redis."""
     logs: int = 0
@@ -68,6 +70,7 @@ class Order:
             input=text.get("input", NULL),
             digest=text.get("digest", b"").decode(),
             tags=tuple(orjson.loads(text.get("tags", b"[]"))),
+            bucket=text.get("bucket", b"").decode(),
             ended_ms=int(text["ended"]) if "ended" in text else None,
             logs=int(text.get("logs", b"0")),
             dropped=int(text.get("dropped", b"0")),
@@ -89,6 +92,8 @@ class Order:
             "input": self.input,
             "tags": orjson.dumps(self.tags),
         }
+        if self.bucket:
+            fields["bucket"] = self.bucket.encode()
         fields.update({f"{SECRETS}{step}": " ".join(sorted(hashes)).encode() for step, hashes in self.secrets.items()})
         return fields
 

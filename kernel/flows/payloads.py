@@ -12,7 +12,8 @@ from kernel.config import millis
 from kernel.flows.codec import iso
 from kernel.flows.deliveries import By, Hit
 from kernel.keys import RunKey
-from kernel.objects import ObjectStore
+from kernel.objects import ObjectStore, s3_uri
+from kernel.redis import RedisClients
 
 _ENVELOPE: Final = 2048
 """Bytes of an event beside the payload: names, ids, times, a token."""
@@ -28,7 +29,8 @@ _PAGE: Final = 1000
 class Payloads:
     """Makes hits of what was delivered."""
 
-    def __init__(self, objects: ObjectStore, config: FlowEngine, clock: Clock) -> None:
+    def __init__(self, clients: RedisClients, objects: ObjectStore, config: FlowEngine, clock: Clock) -> None:
+        self._clients = clients
         self._objects = objects
         self._clock = clock
         self._most = config.max_event_bytes - _ENVELOPE
@@ -37,16 +39,18 @@ class Payloads:
     async def hit(self, by: By, payload: bytes | None, run: RunKey = keys.NO_RUN, step_key: str = "") -> Hit:
         """The hit of a payload, which is JSON and kept as it is, but for white space around it.
 
-        The same payload for the same gate gives the same hit. `run` and `step_key`: the gate, where it is known;
-        its object lies with those of the run. `UNAVAILABLE` where the object store does not answer.
+        The same payload for the same gate gives the same hit. `run` and `step_key`: the gate, where it is known; its
+        object lies with those of the run, in the bucket that its order names. Else the hit names the bucket.
+        `UNAVAILABLE` where the object store does not answer.
         """
         payload = payload.strip(_SPACE) if payload is not None else None
         if payload is None or len(payload) <= self._most:
             return Hit(by, payload)
         folder = f"{places.flow(*keys.run_parts(run))}{step_key}/" if run else f"{SHARED}{self._date()}/"
         key = f"{folder}{sha256(payload).hexdigest()}.json"
-        await self._objects.put(self._objects.bucket, key, payload, content_type="application/json")
-        return Hit(by, payload_key=key)
+        place = (await self._bucket_of(run) if run else "") or self._objects.bucket
+        await self._objects.put(place, key, payload, content_type="application/json")
+        return Hit(by, payload_key=key if run else s3_uri(place, key))
 
     async def tidy(self) -> int:
         """Deletes payloads of no one run that nobody can want any more; how many.
@@ -60,6 +64,11 @@ class Payloads:
         for key in stale:
             await self._objects.delete(self._objects.bucket, key)
         return len(stale)
+
+    async def _bucket_of(self, run: RunKey) -> str:
+        """That of the order of a run; empty for one of an older release."""
+        recorded: bytes | None = await self._clients.commands.execute_command("HGET", keys.flow(run), "bucket")
+        return (recorded or b"").decode()
 
     def _date(self, ago_ms: int = 0) -> str:
         return iso(self._clock.now_ms() - ago_ms)[:_LENGTH_OF_DATE]

@@ -46,7 +46,7 @@ class Reading:
         end, jobs = await self._told_by_timeline(order.run, steps.value)
         flow = showing.whole(order, snapshot.value, steps.value, jobs)
         if end is not None and flow.status != "running":
-            await self._add_outcome(flow, end)
+            await self._add_outcome(flow, end, order.bucket)
         return flow
 
     async def page(
@@ -130,11 +130,11 @@ class Reading:
                 return end, jobs
             cursor = page.place
 
-    async def _add_outcome(self, flow: Flow, end: Event) -> None:
+    async def _add_outcome(self, flow: Flow, end: Event, bucket: str) -> None:
         ended = state_of([end])
         result = ended.result
         if ended.result_key:
-            result = await self._objects.get(self._objects.bucket, ended.result_key)
+            result = await self._objects.get(bucket or self._objects.bucket, ended.result_key)
         if result is not None:
             flow.result = result
         if ended.error is not None:

@@ -95,15 +95,16 @@ class Sending:
             return await self._with_secrets(known, template, mentioned)
         # Ingest takes the same submit for the same only with the same document, so the first one is kept.
         place = f"{object_key(known.order.run, send.step_key, send.run_id)}.manifest"
-        kept = await self._objects.get(self._bucket, place)
+        bucket = known.order.bucket or self._bucket
+        kept = await self._objects.get(bucket, place)
         if kept is not None:
             return kept
         document = await self._with_secrets(known, template, mentioned)
         if isinstance(document, Problem) or await self._objects.put(
-            self._bucket, place, document, content_type="application/json", if_absent=True
+            bucket, place, document, content_type="application/json", if_absent=True
         ):
             return document
-        return await self._objects.get(self._bucket, place) or document  # another engine's was the first one
+        return await self._objects.get(bucket, place) or document  # another engine's was the first one
 
     async def _with_secrets(self, known: Knowledge, template: bytes, mentioned: frozenset[str]) -> bytes | Problem:
         run = known.order.run.key

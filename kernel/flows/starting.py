@@ -124,6 +124,7 @@ class Starter:
             input=start.input,
             digest=_digest(start),
             tags=start.tags,
+            bucket=self._config.object_store.bucket,
             secrets={key: frozenset({secrets.digest(secret)}) for key, secret in told.items()},
         )
         return proposed, told

@@ -58,6 +58,8 @@ def _numbered(tasks: Iterable[DownloadTask], manifest: Manifest) -> list[Downloa
         task.manifest_key = manifest.manifest_key
         task.resources_total = len(built)
         task.resource_index = index
+        if manifest.settings.storage.bucket and not task.storage_hint.bucket:
+            task.storage_hint.bucket = manifest.settings.storage.bucket
         for header in task.headers:
             header.name = header.name.lower()
     return built

@@ -33,7 +33,7 @@ _ENTRIES: Final = 100
 _OPEN: Final = ("queued", "running")
 _FIELDS: Final = (
     *("status", "task", "entry", "updated_ts", "published", "job_type", "direct", "fin"),
-    *("resource_total", "resource_completed", "resource_failed"),
+    *("resource_total", "resource_completed", "resource_failed", "bucket"),
 )
 
 
@@ -49,6 +49,8 @@ class OpenJob:
     published_ms: int
     """When its tasks were last added to their lane; 0 where nobody knows."""
     direct: bool
+    bucket: str
+    """Where its documents lie; empty where the record does not say."""
     raw: tuple[bytes, bytes]
     """The same two times as the record has them."""
 
@@ -150,5 +152,6 @@ def _fetch(job_id: str, facts: dict[str, Any]) -> OpenJob:
         number("updated_ts"),
         number("published"),
         facts["direct"] == b"1",
+        (facts["bucket"] or b"").decode(errors="replace"),
         (facts["published"] or b"", facts["updated_ts"] or b""),
     )

@@ -19,6 +19,7 @@ if not failed then return {'not_failed', number} end
 if tonumber(ARGV[4]) > 0 and number >= tonumber(ARGV[4]) then return {'too_many_replays', number} end
 number = number + 1
 local fence = string.format('%d', number * 1048576)
+local mended = not one and redis.call('HGET', R, 'x:' .. id)
 if one then
   redis.call('HSET', J, 'replays', number, 'fence', fence)
 else
@@ -28,8 +29,15 @@ else
 end
 local t = redis.call('TIME')
 local now = string.format('%d', t[1] * 1000 + math.floor(t[2] / 1000))
--- The last error goes with the last failure.
-if h[3] == '1' then redis.call('HSET', J, 'error', '') end
+-- The last error goes with its failure. Another one that stands is told then, if a look at some thousand finds it.
+if h[3] == '1' or mended == redis.call('HGET', J, 'error') then
+  local cursor, stands, looks = '0', nil, 0
+  while h[3] ~= '1' and not stands and looks < 20 and (looks == 0 or cursor ~= '0') do
+    local page = redis.call('HSCAN', R, cursor, 'MATCH', 'x:*', 'COUNT', 100)
+    cursor, stands, looks = page[1], page[2][2], looks + 1
+  end
+  redis.call('HSET', J, 'error', stands or '')
+end
 redis.call('HSET', J, 'status', 'running', 'updated_ts', now, 'resource_failed', tonumber(h[3]) - 1, 'fin', '',
   'rev', tonumber(h[6] or 1) + 1)
 listed(KEYS[5], string.sub(J, 5), h[7], tonumber(h[8]) or 0, h[1], 'running')

@@ -2,7 +2,7 @@
 
 from kernel.objects.errors import ObjectStoreError
 from kernel.objects.info import ObjectInfo
-from kernel.objects.keys import object_key, parse_uri, s3_uri
+from kernel.objects.keys import is_uri, object_key, parse_uri, s3_uri
 from kernel.objects.store import ObjectStore
 from kernel.objects.upload import LARGEST, Upload, part_size
 
@@ -12,6 +12,7 @@ __all__ = [
     "ObjectStore",
     "ObjectStoreError",
     "Upload",
+    "is_uri",
     "object_key",
     "parse_uri",
     "part_size",

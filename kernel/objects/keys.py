@@ -37,6 +37,11 @@ def s3_uri(bucket: str, key: str) -> str:
     return f"s3://{bucket}/{object_key(key)}"
 
 
+def is_uri(text: str) -> bool:
+    """Whether a text is an `s3://` address, not a key; no key begins so, as its segments are not empty."""
+    return text.startswith("s3://")
+
+
 def parse_uri(uri: str) -> tuple[str, str]:
     """`(bucket, key)` of `s3://bucket/key`; FetchboxError INVALID_PAYLOAD for anything else."""
     bucket, slash, key = uri.removeprefix("s3://").partition("/")

@@ -27,7 +27,7 @@ from kernel.flows.state import state_of
 from kernel.flows.types import ConflictError, Context, FlowState, Run, RunGoneError
 from kernel.flows.wiring import StoreWiring
 from kernel.log.offsets import START
-from kernel.objects import ObjectStore
+from kernel.objects import ObjectStore, is_uri, parse_uri
 from kernel.redis import RedisClients
 
 DAY_MS: Final = 24 * 3600 * 1000
@@ -137,7 +137,8 @@ class GateRig:
         if made.loads or made.stores:
             assert self.objects is not None
             bucket = self.objects.bucket
-            made = decided({key: await self.objects.get(bucket, key) or b"" for key in made.loads})
+            places = {key: parse_uri(key) if is_uri(key) else (bucket, key) for key in made.loads}
+            made = decided({key: await self.objects.get(*place) or b"" for key, place in places.items()})
             for key, value in made.stores.items():
                 await self.objects.put(bucket, key, value)
         return made

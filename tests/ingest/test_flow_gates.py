@@ -201,7 +201,7 @@ async def test_payloads_of_nobody_are_deleted_when_nobody_can_want_them(caller: 
     objects, engine = caller.resources.objects, caller.config.flow_engine
     (stored,) = await objects.list("fetchbox", "deliveries/")
     await objects.put("fetchbox", "deliveries/2020-01-31/old.json", b"{}")
-    payloads = Payloads(objects, engine, caller.resources.clock)
+    payloads = Payloads(caller.resources.redis, objects, engine, caller.resources.clock)
     assert await payloads.tidy() == 1
     assert [found.key for found in await objects.list("fetchbox", "deliveries/")] == [stored.key]
     await caller.begin()
@@ -224,7 +224,7 @@ async def test_webhooks_are_counted_and_wrong_ones_are_not(caller: Caller, gated
         clients=resources.redis,
         gates=caller.rig.gates,
         deliveries=Deliveries(resources.redis, gated.flow_engine),
-        payloads=Payloads(resources.objects, gated.flow_engine, resources.clock),
+        payloads=Payloads(resources.redis, resources.objects, gated.flow_engine, resources.clock),
         channel_secrets={},
         rate=RateLimit(resources.redis, 1),
         offload=Offload(),

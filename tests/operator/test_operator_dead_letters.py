@@ -1,6 +1,7 @@
 """Dead letters: listed, replayed once, purged in steps (seed 000 sections 1 and 3)."""
 
 import asyncio
+import json
 
 import pytest
 
@@ -224,3 +225,25 @@ async def test_names_of_replays_live_as_long_as_letters(hand, config):
     await asyncio.sleep(0.06)
     assert await letters.republish("b", lane, b"x")
     assert await hand.clients.commands.zrange(keys.replays(lane), 0, -1) == [b"b"]
+
+
+async def test_the_last_error_is_one_that_stands(operator, hand):
+    """It goes with the failure that it tells of: another one that is left is told then, and none after the last."""
+
+    async def told() -> str:
+        return (await operator.GetJob(pb.GetJobRequest(job_id=job_id))).last_error.code
+
+    job_id, positions = await failed_job(hand, 2)
+    for index, code in ((1, "DOWNLOAD_HTTP_404"), (2, "DOWNLOAD_HTTP_410")):
+        error = json.dumps({"code": code, "message": "no", "attempts": 1})
+        await hand.clients.commands.hset(keys.job_resources(job_id), f"x:r{index}", error)
+        await hand.clients.commands.hset(keys.job(job_id), "error", error)
+    assert await told() == "HTTP_410"
+    assert await replayed(operator, positions[1]) == [("replayed", 1)]
+    assert await told() == "HTTP_404", "that of the resource that is left"
+    assert await hand.settle(job_id, 2, replay=1) == "partial"
+    assert await told() == "HTTP_404"
+    assert await replayed(operator, positions[0]) == [("replayed", 1)]
+    assert await hand.settle(job_id, 1, replay=1) == "done"
+    answer = await operator.GetJob(pb.GetJobRequest(job_id=job_id))
+    assert (answer.status, answer.HasField("last_error")) == ("completed", False)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from fetchbox.config.v1.config_pb2 import Config, JobType
 from fetchbox.jobs.jobs_pb2 import DownloadTask
+from kernel import places
 from kernel.config import job_type, seconds
 from kernel.ids import is_key_safe, key_segment
 
@@ -36,7 +37,7 @@ def policy_of(config: Config, task: DownloadTask) -> FetchPolicy:
     fetcher = config.fetcher
     hint = task.storage_hint
     return FetchPolicy(
-        bucket=hint.bucket or kind.storage.bucket or config.object_store.bucket,
+        bucket=hint.bucket or _recorded(task) or kind.storage.bucket or config.object_store.bucket,
         key=hint.key or f"{hint.key_prefix or _prefix(kind, task)}{_segment(task.resource_id)}",
         timeout=seconds(fetcher.timeout),
         max_bytes=kind.max_bytes if kind.HasField("max_bytes") else fetcher.max_bytes,
@@ -46,6 +47,15 @@ def policy_of(config: Config, task: DownloadTask) -> FetchPolicy:
         proxy_pools=_pools(kind, task),
         metadata=_own_metadata(task),
     )
+
+
+def _recorded(task: DownloadTask) -> str:
+    """The bucket in which the manifest of the job was stored; empty for a task that ingest did not make.
+
+    What its job type named then is in the hint: the job was accepted into this bucket, whatever is configured by now.
+    """
+    bucket, slash, key = task.manifest_key.removeprefix("s3://").partition("/")
+    return bucket if slash and key == places.document(task.job_type, task.job_id) else ""
 
 
 def _segment(text: str) -> str:
