@@ -19,6 +19,9 @@ Said = tuple[str, str]
 _NO_REASON: Final = frozenset({"", "null", "none"})
 """What some endpoints write in place of null."""
 _OF_CHOICE: Final = frozenset({"index", "delta", "message", "finish_reason", "text", "error"})
+_PLAIN: Final = "stop"
+_SERIES: Final = ("logprobs", "token_ids")
+"""Members with an entry for each token of a chunk."""
 _OF_DELTA: Final = frozenset({"role", "content", "tool_calls", "function_call", "error"}) | Thinking.MEMBERS
 
 
@@ -35,15 +38,16 @@ class Choice:
         self._parts: list[Any] = []
         self._function = ToolCalls(count)
         self._of_choice = KeptMembers(joins=False)
-        self._logprobs = KeptMembers(joins=True)
+        self._series = KeptMembers(joins=True, series=True)
         self._of_delta = KeptMembers(joins=True)
 
     def take(self, choice: dict[str, Any]) -> Iterator[Said]:
         """Takes a choice of a chunk, or of a whole completion; gives what is new. TaskError `HANDLER_PROTOCOL`."""
         reason = _reason(choice.get("finish_reason"))
-        self.finish_reason = reason or self.finish_reason
-        self._of_choice.take({name: value for name, value in choice.items() if name != "logprobs"}, _OF_CHOICE)
-        self._count(self._logprobs.take({"logprobs": choice.get("logprobs")}, ()))
+        if reason is not None and not (self.finish_reason and reason == _PLAIN):
+            self.finish_reason = reason  # a `stop` that follows another reason tells nothing
+        self._of_choice.take({name: value for name, value in choice.items() if name not in _SERIES}, _OF_CHOICE)
+        self._count(self._series.take({name: choice[name] for name in _SERIES if choice.get(name)}, ()))
         delta, message = _object(choice, "delta"), _object(choice, "message")
         if delta:
             yield from self._take(delta, whole=False, last=False)
@@ -54,7 +58,8 @@ class Choice:
 
     def end(self) -> Iterator[Said]:
         """No more comes."""
-        if rest := self._text.text.end():
+        yield from self._thought()
+        if rest := self._text.end():
             yield TEXT, rest
 
     def result(self) -> dict[str, Any]:
@@ -66,7 +71,7 @@ class Choice:
             result["function_call"] = self._function.result()[-1]["function"]
         if self._parts:
             result["content_parts"] = self._parts
-        for kept in (self._thinking, self._logprobs, self._of_delta, self._of_choice):
+        for kept in (self._thinking, self._series, self._of_delta, self._of_choice):
             result = kept.result() | result
         return result
 
@@ -74,6 +79,8 @@ class Choice:
         content = read_content(delta.get("content"))
         for piece in self._thinking.take(delta, content.thinking, whole=whole, last=last):
             yield REASONING, piece
+        if content.text:
+            yield from self._thought()
         for part in content.others:
             self._count(self._part(part))
         if delta.get("tool_calls"):
@@ -89,6 +96,11 @@ class Choice:
                 yield TEXT, new
         else:
             yield from self._piece(content.text)
+
+    def _thought(self) -> Iterator[Said]:
+        """What of the thinking was held until now."""
+        if rest := self._thinking.end():
+            yield REASONING, rest
 
     def _piece(self, text: str) -> Iterator[Said]:
         new = self._text.add(text)

@@ -7,9 +7,11 @@ TaskError `HANDLER_PROTOCOL` that shows the beginning.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, Final, Protocol
 
 from kernel.handlers import TaskError
@@ -24,12 +26,13 @@ Chunk = dict[str, Any]
 _BOM: Final = b"\xef\xbb\xbf"
 _JSON: Final = (b"{", b"[")
 _FIELD: Final = re.compile(rb"(?:data|event|id|retry|error)?:")
+_ERROR_TEXT: Final = "[error"
 _LONGEST_FIELD: Final = 8
 _BEGINNING: Final = 200
 _DATA: Final = "data:"
 _BEFORE: Final = "\ufeff \t"
 """What may stand before a field, and does not belong there."""
-_DONE: Final = frozenset({"[done]", '"[done]"'})
+_DONE: Final = frozenset({"[done]", '"[done]"', "done"})
 _ALIVE: Final = frozenset({"ping", "heartbeat", "keepalive", "keep-alive", "keep_alive"})
 """Events that only say that the connection lives."""
 _ERROR: Final = "error"
@@ -57,8 +60,9 @@ class _Framing(Protocol):
 class Chunks:
     """Reads one answer. `TooLongError` for an event, a line or a document that is longer than the limit."""
 
-    def __init__(self, content_type: str, limit: int, words: Words) -> None:
-        """`limit` is the most bytes of one object on the wire."""
+    def __init__(self, content_type: str, limit: int, words: Words, charset: str | None = None) -> None:
+        """`limit` is the most bytes of one object on the wire; `charset` is what bytes are in that are no UTF-8."""
+        self._charset = charset or "utf-8"
         self._content_type = content_type
         self._limit = limit
         self._words = words
@@ -108,11 +112,11 @@ class Chunks:
         """The framing that the first bytes tell; None where more are needed."""
         head = self._head.removeprefix(_BOM).lstrip()
         if head.startswith(_JSON):
-            return _Documents(self._limit)
+            return _Documents(self._limit, self._charset)
         if self._content_type == EVENTS and head:
-            return _Events(self._limit)
+            return _Events(self._limit, self._charset)
         if _FIELD.match(head):
-            return _Events(self._limit)
+            return _Events(self._limit, self._charset)
         if len(head) < _LONGEST_FIELD and not ended:
             return None
         beginning = self._words(head[:_BEGINNING].decode("utf-8", "replace"))
@@ -123,8 +127,8 @@ class Chunks:
 class _Events:
     """An object an event, or a line of its data where the blank lines between events are missing."""
 
-    def __init__(self, limit: int) -> None:
-        self._parser = SseParser(limit)
+    def __init__(self, limit: int, charset: str) -> None:
+        self._parser = SseParser(limit, partial(_decoded, charset=charset))
         self.done = False
         self.stray = ""
 
@@ -139,8 +143,8 @@ class _Events:
             yield from self._told(event)
 
     def end(self) -> Iterator[Chunk]:
-        event = None if self.done else self._parser.end()
         try:
+            event = None if self.done else self._parser.end()
             yield from () if event is None else self._told(event)
         except TaskError:
             return  # it is cut off
@@ -153,7 +157,7 @@ class _Events:
             data = data[len(_DATA) :].lstrip()
         if event.type == _ERROR:
             yield _as_error(data)
-        elif data:
+        elif data and not _is_alive(data):
             yield from self._objects(event.type, data)
 
     def _objects(self, kind: str, data: str) -> Iterator[Chunk]:
@@ -162,10 +166,14 @@ class _Events:
         done = next((place for place, line in enumerate(lines) if line.lower() in _DONE), len(lines))
         self.done = self.done or done < len(lines)
         try:
-            yield from _objects(all_parsed("\n".join(lines[:done])))
+            told = _objects(all_parsed("\n".join(lines[:done])))
+            yield from (one for one in told if not _only_lives(kind, one))
         except TaskError:
-            if kind not in _ALIVE:
+            if kind in _ALIVE:
+                return
+            if not data[0].isalpha() and not data.lower().startswith(_ERROR_TEXT):
                 raise
+            yield _as_error(data)  # `Error: …`
 
     def _stray(self, line: str) -> Iterator[Chunk]:
         """A line that is no field of an event: an error as llama.cpp tells it, or JSON without its `data:`."""
@@ -184,8 +192,9 @@ class _Documents:
 
     within = True
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, charset: str) -> None:
         self.done = False
+        self._decoded = partial(_decoded, charset=charset)
         self._limit = limit
         self._lines: Lines | None = None
         self._spread = False
@@ -202,7 +211,7 @@ class _Documents:
 
     def end(self) -> Iterator[Chunk]:
         if self._lines is None:
-            yield from _objects(all_parsed(_decoded(b"".join(self._held))))
+            yield from _objects(all_parsed(self._decoded(b"".join(self._held))))
             return
         try:
             yield from self._told(self._lines.rest())
@@ -219,7 +228,7 @@ class _Documents:
             return b""
         held = b"".join(self._held)
         try:
-            all_parsed(_decoded(held.partition(b"\n")[0]))
+            all_parsed(self._decoded(held.partition(b"\n")[0]))
         except TaskError:
             self._spread = True
             return b""
@@ -228,17 +237,31 @@ class _Documents:
         return held
 
     def _told(self, line: bytes) -> Iterator[Chunk]:
-        text = _decoded(line).strip().removeprefix(_DATA).strip()
+        text = self._decoded(line).strip().removeprefix(_DATA).strip()
         if text.lower() in _DONE:
             self.done = True
         elif text and not self.done:
             yield from _objects(all_parsed(text))
 
 
-def _decoded(raw: bytes) -> str:
+def _is_alive(data: str) -> bool:
+    """Whether data is none, but a comment in its place."""
+    return data.startswith(":") or data.lower() in _ALIVE
+
+
+def _only_lives(kind: str, value: Chunk) -> bool:
+    """Whether an object only says that the connection lives."""
+    return "choices" not in value and not value.get(_ERROR) and (kind in _ALIVE or value.get("type") in _ALIVE)
+
+
+def _decoded(raw: bytes, charset: str) -> str:
+    """The text of bytes: UTF-8, which some send whatever they call it; else that of the charset that they tell."""
+    raw = raw.removeprefix(_BOM)
     try:
-        return raw.removeprefix(_BOM).decode()
+        return raw.decode()
     except UnicodeDecodeError as error:
+        with contextlib.suppress(UnicodeDecodeError, LookupError):
+            return raw.decode(charset)
         raise protocol(f"the endpoint sent what is no UTF-8: {error.reason}") from error
 
 

@@ -58,7 +58,7 @@ class Completion:
 
         TaskError `HANDLER_PROTOCOL` for neither. A chunk without choices says something of the whole.
         """
-        if isinstance(chunk.get("model"), str):
+        if isinstance(chunk.get("model"), str) and (chunk["model"] or self._model is None):
             self._model = well_formed(chunk["model"])
         self._usage.take({"usage": _usage(chunk)}, ())
         self._kept.take(chunk, _ENVELOPE)

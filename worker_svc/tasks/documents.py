@@ -85,6 +85,15 @@ def encoded(body: dict[str, Any]) -> bytes:
         raise bad_payload(f"the payload is no JSON, or nested too deeply: {error}") from error
 
 
+def in_any_charset(raw: bytes) -> str:
+    """Words for people: UTF-8, or what is most often sent in its place."""
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        text = raw.decode("cp1252", "replace")
+        return text if "".join(text.split()).isprintable() else raw.decode("utf-8", "replace")
+
+
 def well_formed(text: str) -> str:
     """The text with surrogate pairs joined, and U+FFFD in place of half ones."""
     try:

@@ -43,7 +43,8 @@ def embeddings_body(payload: Mapping[str, Any], settings: TaskSettings) -> dict[
 class Embeddings:
     """What an endpoint answered: one vector for each text of `asked`. TaskError `HANDLER_PROTOCOL` for less."""
 
-    def __init__(self, document: Any, asked: str | list[Any]) -> None:
+    def __init__(self, document: Any, asked: str | list[Any], dimensions: int | None = None) -> None:
+        """`dimensions` is how many numbers of each were asked for."""
         self.warning = ""
         """What is odd about the answer, for the log; empty for nothing."""
         self._document = document if isinstance(document, dict) else {}
@@ -54,6 +55,11 @@ class Embeddings:
         if len(entries) != expected:
             raise protocol(f"the endpoint sent {len(entries)} embeddings, not one for each of {expected} inputs")
         self._vectors = [_vector(entry) for entry in self._in_order(entries)]
+        lengths = sorted({len(vector) for vector in self._vectors})
+        if len(lengths) > 1:
+            raise protocol(f"the endpoint sent embeddings of different lengths: {lengths[0]} and {lengths[-1]} numbers")
+        if dimensions is not None and lengths != [dimensions]:
+            raise protocol(f"the endpoint sent embeddings of {lengths[0]} numbers, and `dimensions` is {dimensions}")
 
     def result(self) -> dict[str, Any]:
         """The job's result."""

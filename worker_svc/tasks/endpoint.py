@@ -41,6 +41,7 @@ class Answer:
         self.status: int = response.status
         self.content_type: str = response.content_type
         """The media type, without parameters."""
+        self.charset: str | None = response.charset
 
     async def read(self, patience: float | None = None) -> bytes | None:
         """What has come, or comes next; empty at the end. None where nothing came within `patience` seconds."""

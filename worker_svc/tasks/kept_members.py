@@ -15,9 +15,13 @@ _WORDS: Final = frozenset({"channel", "format", "id", "model", "name", "object",
 class KeptMembers:
     """Values by name. Null says nothing and is not kept."""
 
-    def __init__(self, *, joins: bool) -> None:
-        """`joins`: texts and lists go on in the next chunk, as those of a delta do; else the last value holds."""
+    def __init__(self, *, joins: bool, series: bool = False) -> None:
+        """`joins`: texts and lists go on in the next chunk, as those of a delta do; else the last value holds.
+
+        `series`: a list never repeats what is kept, even where it is the same.
+        """
         self._joins = joins
+        self._series = series
         self._values: dict[str, Any] = {}
 
     def take(self, members: Mapping[str, Any], known: Collection[str], *, whole: bool = False) -> int:
@@ -31,7 +35,7 @@ class KeptMembers:
                 size += _size(value) if self._joins else 0
                 if whole and _goes_over(self._values.get(name), value):
                     del self._values[name]
-                _take(self._values, well_formed(name), value, joins=self._joins)
+                _take(self._values, well_formed(name), value, joins=self._joins, series=self._series)
         return size
 
     def result(self) -> dict[str, Any]:
@@ -58,7 +62,7 @@ def _goes_over(old: Any, new: Any) -> bool:
     return new.startswith("".join(old))
 
 
-def _take(values: dict[str, Any], name: str, new: Any, *, joins: bool) -> None:
+def _take(values: dict[str, Any], name: str, new: Any, *, joins: bool, series: bool) -> None:
     old = values.get(name)
     if isinstance(new, dict):
         held = old if isinstance(old, dict) else {}
@@ -66,7 +70,7 @@ def _take(values: dict[str, Any], name: str, new: Any, *, joins: bool) -> None:
             if value is None:
                 held.setdefault(well_formed(key), None)
             else:
-                _take(held, well_formed(key), value, joins=joins)
+                _take(held, well_formed(key), value, joins=joins, series=series)
         values[name] = held
     elif joins and isinstance(new, str) and not (name in _WORDS or name.endswith("_id")):
         if isinstance(old, _Pieces):
@@ -74,7 +78,7 @@ def _take(values: dict[str, Any], name: str, new: Any, *, joins: bool) -> None:
         else:
             values[name] = _Pieces(new)
     elif joins and isinstance(new, list) and type(old) is list:
-        repeated = len(new) >= len(old) and new[: len(old)] == old
+        repeated = not series and len(new) >= len(old) and new[: len(old)] == old
         old.extend(new[len(old) :] if repeated else new)
     else:
         values[name] = list(new) if isinstance(new, list) else new

@@ -40,7 +40,7 @@ class Listener:
 
     async def listen(self, limit: int) -> None:
         """Until the answer is whole. TaskError for every other end; `limit` is the most bytes of one object."""
-        chunks = Chunks(self._answer.content_type, limit, self._words)
+        chunks = Chunks(self._answer.content_type, limit, self._words, self._answer.charset)
         until = self._answer.waited + self._first_token
         while not chunks.done and (piece := await self._next(until)):
             if self._take(chunks.feed(piece)) or chunks.within:

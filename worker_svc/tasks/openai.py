@@ -18,6 +18,7 @@ from worker_svc.tasks.completion import Completion
 from worker_svc.tasks.documents import encoded
 from worker_svc.tasks.embeddings import Embeddings, embeddings_body, read_document
 from worker_svc.tasks.endpoint import EndpointHandler
+from worker_svc.tasks.json_numbers import whole_number
 from worker_svc.tasks.listener import Listener
 from worker_svc.tasks.refusal import within_answer
 from worker_svc.tasks.tokens import Tokens
@@ -46,7 +47,7 @@ class OpenAiHandler(EndpointHandler):
         async with self._endpoint.post(encoded(body), {"accept": JSON}) as answer:
             raw = await answer.document(self._wire_limit, self.settings.max_result_bytes)
         document = self._checked(read_document(raw, self._endpoint.words(answer.content_type)))
-        embeddings = Embeddings(document, body["input"])
+        embeddings = Embeddings(document, body["input"], whole_number(body.get("dimensions")))
         if embeddings.warning:
             await run.log(embeddings.warning, level="warn")
         return embeddings.result()

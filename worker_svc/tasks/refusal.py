@@ -7,7 +7,7 @@ from typing import Any, Final
 from kernel import redaction
 from kernel.handlers import TaskError, TaskSettings
 from worker_svc.tasks import failures
-from worker_svc.tasks.documents import parsed, well_formed
+from worker_svc.tasks.documents import in_any_charset, parsed, well_formed
 from worker_svc.tasks.error_statuses import names_the_caller, status_of
 from worker_svc.tasks.told_errors import error_in, message_of
 from worker_svc.tasks.waits import wait_told
@@ -18,6 +18,8 @@ _LONGEST_READ: Final = 2_000
 _SHORTEST_SECRET: Final = 8
 _HARMLESS: Final = frozenset({"accept", "content-type", "user-agent"})
 _SERVER: Final = 500
+_OF_THE_SERVER: Final = {424: 502, 498: 503, 499: 503}
+"""Statuses below 500 that say that the server failed: in its generation (TGI), out of capacity (Groq), cancelled."""
 
 
 class Words:
@@ -41,10 +43,13 @@ class Words:
 
 def error_of_body(body: bytes) -> Any:
     """What the body of a refusal tells: a value of JSON, or a text."""
+    text = in_any_charset(body)
     try:
-        document = parsed(body)
+        document = parsed(text)
     except TaskError:
-        return body.decode("utf-8", "replace")
+        return text
+    if isinstance(document, list) and len(document) == 1:
+        document = document[0]  # as Gemini tells it
     if isinstance(document, dict):
         found = error_in(document, "")
         return document if found is None else found
@@ -57,6 +62,7 @@ def by_status(number: int, error: Any, wait: float | None, words: Words) -> Task
     if 300 <= number < 400:
         return failures.status(number, f"{text}: redirects are not followed")
     said = words(message_of(error))
+    number = _OF_THE_SERVER.get(number, number)
     if number >= _SERVER:
         number = names_the_caller(error) or number
     return failures.status(number, f"{text}: {said}" if said else text, wait)

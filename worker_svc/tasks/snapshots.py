@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from worker_svc.tasks.failures import protocol
+from worker_svc.tasks.repeating_deltas import RepeatingDeltas
 from worker_svc.tasks.text import Text
 
 
@@ -15,6 +16,7 @@ class SnapshotText:
 
     def __init__(self) -> None:
         self.text = Text()
+        self._repeating = RepeatingDeltas(self.text)
         self._deltas = False
         self._messages = 0
         self._pieces: bool | None = None
@@ -23,7 +25,11 @@ class SnapshotText:
     def add(self, piece: str) -> str:
         """Takes a piece; returns what is new."""
         self._deltas = self._deltas or bool(piece)
-        return self.text.add(piece)
+        return self.text.add(self._repeating.new_of(piece))
+
+    def end(self) -> str:
+        """No more comes; returns what was held until now."""
+        return self._released() + self.text.end()
 
     def message(self, content: str, *, last: bool) -> str:
         """Takes the content of a message, `last` where it tells a finish reason; returns what is new.
@@ -32,6 +38,12 @@ class SnapshotText:
         """
         if not content:
             return ""
+        return self._released() + self._message(content, last=last)
+
+    def _released(self) -> str:
+        return self.text.add(self._repeating.end())
+
+    def _message(self, content: str, *, last: bool) -> str:
         if self._pieces and not (last and len(content) == self.text.length):
             self._messages += 1
             return self.text.add(content)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -11,6 +12,11 @@ _BOM: Final = b"\xef\xbb\xbf"
 _COMMENT: Final = b":"
 _SILENT: Final = frozenset({"", "retry"})
 """The names of lines that say nothing: a comment has none."""
+
+
+def _replacing(line: bytes) -> str:
+    """As the standard decodes."""
+    return line.decode("utf-8", "replace")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +36,9 @@ class SseParser:
     By the standard an event that the end of the stream cuts off is none; `end` gives it to whoever wants it anyway.
     """
 
-    def __init__(self, limit: int) -> None:
-        """`limit` is the most bytes of one event's data, and of one line."""
+    def __init__(self, limit: int, decode: Callable[[bytes], str] = _replacing) -> None:
+        """`limit` is the most bytes of one event's data, and of one line; `decode` makes text of a line."""
+        self._decode = decode
         self._lines = Lines(limit + len("data: "))
         self._limit = limit
         self._first = True
@@ -66,7 +73,7 @@ class SseParser:
         return self._ended()
 
     def _field(self, line: bytes) -> None:
-        text = line.decode("utf-8", "replace")
+        text = self._decode(line)
         name, _, value = text.partition(":")
         value = value.removeprefix(" ")
         if name == "data":

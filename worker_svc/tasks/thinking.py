@@ -45,11 +45,17 @@ class Thinking:
         if said and (new := self._grow(self._text, said, whole=whole, last=last)):
             yield new
 
+    def end(self) -> str:
+        """The thinking is over; returns what of it was held until now."""
+        rest = self._text.end()
+        self._count(len(rest.encode()))
+        return rest
+
     def result(self) -> dict[str, Any]:
         """The members of the job's result."""
         result = self._kept.result()
         for name, text in ((REASONING, self._text), *self._others.items()):
-            text.text.end()
+            text.end()
             if text.text:
                 result[name] = text.text.whole()
         return result

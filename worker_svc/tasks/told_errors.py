@@ -27,9 +27,12 @@ _MOST: Final = 5
 
 def error_in(document: dict[str, Any], answer: str) -> Any:
     """The error that a document tells; None where it tells none. A document with the member `answer` answers."""
-    if document.get("error"):
+    error = document.get("error")
+    if error and not (isinstance(error, dict) and not any(error.values()) and document.get(answer)):
         # A text has its code beside it.
-        return document["error"] if isinstance(document["error"], dict) else document
+        return error if isinstance(error, dict) else document
+    if isinstance(groq := document.get("x_groq"), dict) and groq.get("error"):
+        return groq["error"] if isinstance(groq["error"], dict) else groq
     if document.get("object") == "error" or document.get("type") == "error":
         return document
     if (of_choices := _in_choices(document.get("choices"))) is not None:
@@ -37,7 +40,8 @@ def error_in(document: dict[str, Any], answer: str) -> Any:
     result = document.get("base_resp")
     if isinstance(result, dict) and result.get("status_code"):
         return {"message": result.get("status_msg"), "code": result["status_code"]}
-    return None if document.get(answer) else _instead_of(document)
+    reports = isinstance(document.get(answer), list) and document.get("usage")
+    return None if document.get(answer) or reports else _instead_of(document)
 
 
 def message_of(error: Any, depth: int = 0) -> str:

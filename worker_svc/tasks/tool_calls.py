@@ -139,8 +139,10 @@ class _Call:
         self._more_of_body.take(piece.more_of_body, ())
         if piece.name and piece.name != self.name:
             self.name = piece.name if piece.name.startswith(self.name) else self.name + piece.name
-        if self.repeats(piece):
+        if self.repeats(piece) or self._says_again(piece):
             return
+        if self._goes_over(piece):
+            self._arguments, self._closing, self._letters = Text(), JsonClosing(), 0
         if self._has_placeholder and piece.arguments.strip():
             self._arguments, self._closing, self._letters = Text(), JsonClosing(), 0
         self._arguments.add(piece.arguments)
@@ -154,6 +156,21 @@ class _Call:
         if (by_id and not (piece.id and self._closing.whole)) or abs(len(piece.arguments) - self._letters) > _BLANKS:
             return False
         return piece.arguments.strip() == self._arguments.whole().strip()
+
+    def _says_again(self, piece: _Piece) -> bool:
+        """Whether a piece that names no other call has these arguments once more, written otherwise or as a text."""
+        if not self._closing.whole or (piece.id and piece.id != self.id) or (piece.name and not piece.id):
+            return False
+        if not self._letters - _BLANKS <= len(piece.arguments) * 2 or piece.name not in ("", self.name):
+            return False
+        told = _value(piece.arguments)
+        return told is not None and _value(self._arguments.whole()) in (told, _value(told))
+
+    def _goes_over(self, piece: _Piece) -> bool:
+        """Whether the arguments begin with all before them, which JSON cannot: each piece holds the whole so far."""
+        if self._closing.whole or len(piece.arguments) <= self._letters or not piece.arguments.startswith('{"'):
+            return False
+        return self._letters > 1 and piece.arguments.startswith(self._arguments.whole())
 
     def is_within(self, piece: _Piece) -> bool:
         """Whether a piece that names the call comes while its arguments do."""
@@ -169,7 +186,8 @@ class _Call:
             return True
         if another_id:
             return bool(piece.name) and (another_name or not self._arguments)
-        return another_name and not (piece.id and piece.id == self.id)
+        goes_on = bool(self.id) and not piece.id and not self._arguments
+        return another_name and not goes_on and not (piece.id and piece.id == self.id)
 
     def _is_over_when_whole(self, piece: _Piece, *, another_id: bool, another_name: bool) -> bool:
         if not piece.arguments.strip():
@@ -178,7 +196,7 @@ class _Call:
             return True
         if self._has_placeholder and (not piece.name or (piece.id and piece.id == self.id)):
             return False
-        return not self.repeats(piece)
+        return not (self.repeats(piece) or self._says_again(piece))
 
     @property
     def _has_placeholder(self) -> bool:
@@ -211,6 +229,14 @@ def _body(told: Any) -> dict[str, Any]:
     if not isinstance(body, dict):
         raise protocol("the endpoint sent a tool call whose function is no object")
     return body
+
+
+def _value(text: Any) -> Any:
+    """The value of a JSON text; None for none."""
+    try:
+        return json.loads(text) if isinstance(text, str) else None
+    except (ValueError, RecursionError):
+        return None
 
 
 def _word(value: Any) -> str:

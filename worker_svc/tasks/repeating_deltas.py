@@ -1,0 +1,67 @@
+"""Deltas that repeat what is known: the whole text so far in each (DashScope), or once more at the end (RAGFlow)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from worker_svc.tasks.text import Text
+
+_BEFORE: Final = 3
+"""Pieces that must have come before one that is the same as all of them counts as said again."""
+_SHORTEST: Final = 6
+_FEWEST: Final = 3
+"""So long a text, of so many different letters, is not said again by chance, as laughter and rulers are."""
+
+
+class RepeatingDeltas:
+    """Tells of each delta of a text what is new.
+
+    The second is held where it begins with the first: a third that begins with the second shows that each holds the
+    whole text so far. Any other third shows that they are pieces.
+    """
+
+    def __init__(self, text: Text) -> None:
+        """`text` is what is known; whoever asks adds to it what is new."""
+        self._text = text
+        self._number = 0
+        self._held = ""
+        self._cumulative = False
+
+    def new_of(self, delta: str) -> str:
+        """What is new; empty while it is held."""
+        if not delta:
+            return ""
+        self._number += 1
+        if self._held:
+            return self._decided(delta)
+        if self._cumulative:
+            return self._rest(delta)
+        if self._number == 2 and self._goes_over(delta) and len(delta) > self._text.length:
+            self._held = delta
+            return ""
+        return "" if self._number > _BEFORE and self._repeats(delta) else delta
+
+    def end(self) -> str:
+        """No more comes: what is held."""
+        held, self._held = self._held, ""
+        return held
+
+    def _decided(self, delta: str) -> str:
+        held = self.end()
+        self._cumulative = delta.startswith(held) and _is_telling(delta)
+        return self._rest(delta) if self._cumulative else held + delta
+
+    def _rest(self, delta: str) -> str:
+        if self._goes_over(delta):
+            return delta[self._text.length :]
+        return "" if self._text.whole().strip() == delta.strip() else delta
+
+    def _repeats(self, delta: str) -> bool:
+        return len(delta) == self._text.length and _is_telling(delta) and self._goes_over(delta)
+
+    def _goes_over(self, delta: str) -> bool:
+        return len(delta) >= self._text.length and delta.startswith(self._text.whole())
+
+
+def _is_telling(text: str) -> bool:
+    return len(text) >= _SHORTEST and len(set(text)) >= _FEWEST
