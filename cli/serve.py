@@ -154,6 +154,7 @@ async def _serve(config: "Config", roles: Sequence[Role], name: str, ready_file:
 async def _together(
     config: "Config", roles: Sequence[Role], resources: "Resources | None", name: str, ready_file: Path | None
 ) -> "Service":
+    from kernel.garbage import collect_seldom  # noqa: PLC0415
     from kernel.labels import configure_labels  # noqa: PLC0415
     from kernel.service import Duty, Service  # noqa: PLC0415
     from kernel.telemetry.metrics_server import server_of  # noqa: PLC0415
@@ -168,4 +169,5 @@ async def _together(
         duties.append(shown)
     if ready_file is not None:
         duties.append(ReadyFile(ready_file))
+    collect_seldom()
     return Service(name, duties)

@@ -14,18 +14,33 @@ _CLASS = re.compile(r"\[!?\]?[^\]/]*\]")
 
 @cache
 def _of_name(pattern: str) -> str:
-    """The regular expression of a pattern of one name."""
-    out, at = "", 0
+    """The regular expression of a pattern of one name.
+
+    What stands between two stars is taken where it comes first and never looked for again, so nothing backtracks.
+    """
+    first, *more = _pieces(pattern)
+    if not more:
+        return first
+    between = "".join(f"(?>[^/]*?{piece})" for piece in filter(None, more[:-1]))
+    return f"{first}{between}[^/]*{more[-1]}"
+
+
+def _pieces(pattern: str) -> list[str]:
+    """What stands before, between and behind the stars, as regular expressions of a fixed length."""
+    pieces, at = [""], 0
     while at < len(pattern):
         char = pattern[at]
         found = _CLASS.match(pattern, at) if char == "[" else None
         if found is not None:
-            out += _of_class(found.group()[1:-1])
+            pieces[-1] += _of_class(found.group()[1:-1])
             at = found.end()
             continue
-        out += {"*": "[^/]*", "?": "[^/]"}.get(char, re.escape(char))
+        if char == "*":
+            pieces.append("")
+        else:
+            pieces[-1] += "[^/]" if char == "?" else re.escape(char)
         at += 1
-    return out
+    return pieces
 
 
 def _of_class(inside: str) -> str:
@@ -37,18 +52,20 @@ def _of_class(inside: str) -> str:
 
 
 def _of_path(pattern: str) -> str:
-    """The regular expression of a pattern with slashes."""
-    out = ""
-    parts = pattern.split("/")
-    for number, part in enumerate(parts):
-        last = number == len(parts) - 1
-        if part != "**":
-            out += _of_name(part) + ("" if last else "/")
-        elif last:
-            out += "(?s:.+)"  # everything below
-        elif parts[number + 1] != "**":
-            out += "(?:[^/]+/)*"
-    return out
+    """The regular expression of a pattern with slashes; parts between two `**` are taken where they come first."""
+    runs: list[list[str]] = [[]]
+    for part in pattern.split("/"):
+        if part == "**":
+            runs.append([])
+        else:
+            runs[-1].append(_of_name(part))
+    first, *more = runs
+    if not more:
+        return "/".join(first)
+    before = "".join(f"{part}/" for part in first)
+    between = "".join(f"(?>(?:[^/]+/)*?{'/'.join(run)}/)" for run in filter(None, more[:-1]))
+    last = f"(?:[^/]+/)*{'/'.join(more[-1])}" if more[-1] else "(?s:.+)"  # or everything below
+    return f"{before}{between}{last}"
 
 
 class Globs:

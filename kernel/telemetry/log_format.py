@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 import traceback
@@ -13,6 +14,7 @@ from typing import Final, TypeAlias
 import orjson
 
 from kernel import redaction
+from kernel.foreign_text import visible
 from kernel.telemetry import context, tracing
 
 Field: TypeAlias = str | int | float | bool | BaseException | Sequence[str] | None
@@ -30,12 +32,15 @@ _RESET: Final = "\x1b[0m"
 
 
 def redact(text: str, longest: int = _LONGEST) -> str:
-    """The text without what URLs hide, without credentials and mail addresses; no longer than `longest` characters."""
+    """The text without what URLs hide, without credentials and mail addresses; cut behind `longest` characters.
+
+    What a terminal would obey, or UTF-8 cannot hold, is shown as an escape.
+    """
     safe = _URL.sub(lambda match: redaction.bare_url(match.group()), text) if "://" in text else text
     safe = redaction.text(safe)
     if "@" in safe or "%40" in safe:
         safe = _MAIL.sub(redaction.HIDDEN, safe)
-    return safe if len(safe) <= longest else f"{safe[:longest]}…"
+    return visible(safe if len(safe) <= longest else f"{safe[:longest]}…")
 
 
 def field(name: str, value: Field) -> str | int | float | bool | list[str] | None:
@@ -106,6 +111,11 @@ def _stack(record: logging.LogRecord) -> str:
     return redact(stack_text(record.exc_info[1], record.exc_info[2]), _LONGEST_STACK)
 
 
+def _one_line(value: object) -> str:
+    """The value without line feeds: text of others begins no line of its own."""
+    return str(value).replace("\n", "\\n")
+
+
 class JsonFormatter(logging.Formatter):
     """One JSON object a line: ts, level, msg, service, logger, namespace, what the work is about, then the fields."""
 
@@ -132,7 +142,15 @@ class JsonFormatter(logging.Formatter):
             line[name if name not in frame else f"{name}_"] = field(name, value)
         if stack := _stack(record):
             line["stack"] = stack
+        return _json(line)
+
+
+def _json(line: dict[str, object]) -> str:
+    """The line, whatever it holds: a number of more than 64 bits, or text that UTF-8 cannot hold, loses no line."""
+    try:
         return orjson.dumps(line, default=str).decode()
+    except TypeError:
+        return json.dumps(line, default=str)
 
 
 class ConsoleFormatter(logging.Formatter):
@@ -145,8 +163,8 @@ class ConsoleFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """The record as one line, and its stack below it."""
         level = level_name(record)
-        fields = " ".join(f"{name}={field(name, value)}" for name, value in _fields(record).items())
+        fields = " ".join(f"{name}={_one_line(field(name, value))}" for name, value in _fields(record).items())
         head = f"{_time(record)[11:-1]} {_COLOURS[level]}{level:5}{_RESET} {self._service}"
-        line = f"{head} {_message(record)} {fields}".rstrip()
+        line = f"{head} {_one_line(_message(record))} {fields}".rstrip()
         stack = _stack(record)
         return f"{line}\n{stack}" if stack else line

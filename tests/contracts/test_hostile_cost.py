@@ -29,6 +29,7 @@ from kernel.decompress import decompress
 from kernel.errors import FetchboxError
 from kernel.flows.kinds import fits
 from kernel.validation import require_valid
+from producer_svc.globs import Globs
 
 LIMIT = 5 << 20
 DOUBLINGS = 3
@@ -41,6 +42,9 @@ REFUSALS = (FetchboxError, JsonError, MismatchError)
 _codec = Codec(descriptor_pool.Default())
 _create = _codec.parser(task_pb2.CreateJobRequest.DESCRIPTOR)
 _start = _codec.parser(flow_pb2.StartFlowRequest.DESCRIPTOR)
+
+_STARS = Globs("include_globs", ["*a" * 30 + "b"])
+_DIRECTORIES = Globs("include_globs", ["**/a/" * 30 + "b"])
 
 
 class Row(NamedTuple):
@@ -152,11 +156,21 @@ ROWS = [
     ),
     Row("kinds: parts", lambda n: "*." * n + "**", lambda pattern: fits(pattern, "a." * len(pattern) + "b"), 500),
     Row("kinds: many patterns", lambda n: ["*" * n], _tail, 1000),
+    Row("globs: stars", lambda n: "a" * n, lambda name: _STARS.match(name, name), 4000),
+    Row("globs: any directories", lambda n: "a/" * n + "c", lambda path: _DIRECTORIES.match(path, "c"), 500),
     Row("redaction: schemes", lambda n: "a" * n + "://", redaction.text, 20_000),
     Row("redaction: headers", lambda n: "cookie" + " " * n, redaction.text, 4000),
     Row("redaction: dots", lambda n: "+." * n, redaction.text, 20_000),
     Row("redaction: query", lambda n: "https://a/?" + "a=%25&" * n, redaction.text, 4000),
 ]
+
+
+def test_a_glob_of_many_stars_is_matched_in_linear_time() -> None:
+    """Ten stars that backtracked would take longer than any test runs, so what this needs to pass is to end."""
+    began = time.thread_time()
+    assert not _STARS.match("a" * 255, "a" * 255)
+    assert not _DIRECTORIES.match("a/" * 500 + "c", "c")
+    assert time.thread_time() - began < 5
 
 
 def _cost(row: Row, size: int) -> float:

@@ -279,6 +279,34 @@ def test_lines_of_libraries_have_the_same_frame() -> None:
     assert "botocore" not in ConsoleFormatter("worker").format(record)
 
 
+_FOREIGN = ["\ud800", "\udcff", "\x1b[2J", "\x9b1m", "\u202e", "\x00"]
+
+
+@pytest.mark.parametrize("foreign", _FOREIGN, ids=ascii)
+def test_no_text_of_others_loses_a_line_or_reaches_the_terminal(foreign: str) -> None:
+    record = logging.LogRecord("fetchbox.x", logging.INFO, "f.py", 1, f"a{foreign}b", (), None)
+    record.fields = {"reason": f"c{foreign}d", f"n{foreign}": [foreign], "error": OSError(foreign)}
+    line = json.loads(JsonFormatter("worker", "").format(record))
+    assert line["msg"].startswith("a") and line["msg"].endswith("b") and foreign not in line["msg"]
+    assert foreign not in line["reason"] + line["error"]
+    del record.fields[f"n{foreign}"]
+    shown = ConsoleFormatter("worker").format(record).replace("\x1b[32m", "").replace("\x1b[0m", "")
+    assert foreign not in shown
+    shown.encode()
+
+
+def test_text_of_others_begins_no_line_of_its_own_on_the_terminal() -> None:
+    record = logging.LogRecord("fetchbox.x", logging.INFO, "f.py", 1, "a\nforged", (), None)
+    record.fields = {"reason": "b\nforged"}
+    assert len(ConsoleFormatter("worker").format(record).splitlines()) == 1
+
+
+def test_a_number_of_more_than_64_bits_loses_no_line() -> None:
+    record = logging.LogRecord("fetchbox.x", logging.INFO, "f.py", 1, "a", (), None)
+    record.fields = {"count": 1 << 80}
+    assert json.loads(JsonFormatter("worker", "").format(record))["count"] == 1 << 80
+
+
 @pytest.mark.req("R002-logging.05")
 def test_what_a_library_quotes_is_left_out() -> None:
     told = "Task exception was never retrieved\nfuture: <Task exception=ValueError('the-payload')>"
