@@ -287,7 +287,9 @@ def test_no_text_of_others_loses_a_line_or_reaches_the_terminal(foreign: str) ->
     record = logging.LogRecord("fetchbox.x", logging.INFO, "f.py", 1, f"a{foreign}b", (), None)
     record.fields = {"reason": f"c{foreign}d", f"n{foreign}": [foreign], "error": OSError(foreign)}
     line = json.loads(JsonFormatter("worker", "").format(record))
-    assert line["msg"].startswith("a") and line["msg"].endswith("b") and foreign not in line["msg"]
+    assert line["msg"].startswith("a")
+    assert line["msg"].endswith("b")
+    assert foreign not in line["msg"]
     assert foreign not in line["reason"] + line["error"]
     del record.fields[f"n{foreign}"]
     shown = ConsoleFormatter("worker").format(record).replace("\x1b[32m", "").replace("\x1b[0m", "")
