@@ -3,6 +3,7 @@
 import time
 from typing import Annotated
 
+import grpc
 import typer
 
 from cli import channels
@@ -17,7 +18,9 @@ from fetchbox.operator.v1.operator_service_pb2 import (
     ListDeadLettersRequest,
     PurgeDeadLettersRequest,
     ReplayDeadLettersRequest,
+    ReplayOutcome,
 )
+from fetchbox.operator.v1.operator_service_pb2_grpc import OperatorServiceStub
 
 app = group("List, replay and purge dead letters: tasks that failed for good.")
 Positions = Annotated[list[str] | None, typer.Argument(help="Positions, as `dlq list` prints them.")]
@@ -79,9 +82,7 @@ def replay(
         outcomes = [
             outcome
             for part in parts(chosen)
-            for outcome in stub.ReplayDeadLetters(
-                ReplayDeadLettersRequest(positions=part, job_id=job, force=force)
-            ).outcomes
+            for outcome in _replayed(stub, ReplayDeadLettersRequest(positions=part, job_id=job, force=force))
         ]
     if out.json:
         out.document({"outcomes": [as_dict(outcome) for outcome in outcomes]})
@@ -89,8 +90,18 @@ def replay(
         out.table(("position", "outcome", "replay"), [(one.position, one.outcome, one.replay) for one in outcomes])
         if not outcomes:
             out.note(f"there is no dead letter of the job {job}; `fetchbox dlq list` shows those there are", "yellow")
-    if any(outcome.outcome not in {"replayed", "already_replayed"} for outcome in outcomes):
+    if not outcomes or any(outcome.outcome not in {"replayed", "already_replayed"} for outcome in outcomes):
         raise typer.Exit(SOME_FAILED)
+
+
+def _replayed(stub: OperatorServiceStub, request: ReplayDeadLettersRequest) -> list[ReplayOutcome]:
+    """What became of each; nothing for a job that has no dead letters."""
+    try:
+        return list(stub.ReplayDeadLetters(request).outcomes)
+    except grpc.RpcError as error:
+        if error.code() != grpc.StatusCode.NOT_FOUND:
+            raise
+        return []
 
 
 @command(app)

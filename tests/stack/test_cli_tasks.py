@@ -142,7 +142,9 @@ def test_a_failed_task_is_a_dead_letter_that_can_be_replayed(connected: CommandL
     header, letter = (line.split("\t") for line in _letters(connected, job["job_id"]))
     assert dict(zip(header, letter, strict=True))["task"] == "chat"
     assert connected.run("dlq", "replay", "--job", job["job_id"]).returncode == 0
-    assert "there is no dead letter of the job nothing" in connected.run("dlq", "replay", "--job", "nothing").stderr
+    unknown = connected.run("dlq", "replay", "--job", "nothing")
+    assert unknown.returncode == 1
+    assert "there is no dead letter of the job nothing" in unknown.stderr
     again = connected.run("jobs", "watch", job["job_id"])
     assert (again.returncode, again.stdout) == (0, "Nothing is lost here."), again
 
