@@ -45,6 +45,10 @@ up: setup ## Runs FetchBox on embedded servers until Ctrl-C
 test: setup-spark ## Sets up and runs the tests
 	$(PYTEST)
 
+.PHONY: test-long
+test-long: setup-spark ## The tests that take minutes: both gateways side by side, and a platform fuzzed by its OpenAPI document
+	pytest -m long
+
 .PHONY: test-redis
 test-redis: setup ## The tests on another server: make test-redis SERVER=/usr/bin/redis-server
 	FETCHBOX_REDIS_SERVER=$(or $(SERVER),/usr/bin/redis-server) $(PYTEST) tests/kernel tests/operator tests/worker

@@ -49,7 +49,9 @@ def grpc(name: str, target: str, tls: Tls) -> Cluster:
 
 def http(name: str, target: str, tls: Tls) -> Cluster:
     """The Python gateway. Its description of the API is what it always has."""
-    page = HealthCheckHttpHealthCheck(path="/openapi.json", expected_statuses=[Int64Range(start=200, end=201)])
+    page = HealthCheckHttpHealthCheck(
+        host=target, path="/openapi.json", expected_statuses=[Int64Range(start=200, end=201)]
+    )
     config = HttpProtocolOptionsExplicitHttpConfig(http_protocol_options=Http1ProtocolOptions())
     return _cluster(name, target, tls, config, _check(http_health_check=page))
 

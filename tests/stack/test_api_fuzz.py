@@ -13,6 +13,7 @@ from cli.local import LocalPlatform
 from gateway.pages import load
 from tests.stack.conftest import ENVIRON
 
+pytestmark = pytest.mark.long
 CHECKS = [
     checks.not_a_server_error,
     checks.status_code_conformance,

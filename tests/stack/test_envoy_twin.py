@@ -14,6 +14,7 @@ from cli.local import LocalPlatform
 from tests.stack.conftest import CommandLine
 from tests.stack.envoy import envoy
 
+pytestmark = pytest.mark.long
 JSON = {"Content-Type": "application/json"}
 MANIFEST = {"manifest_version": "v1", "resources": [{"id": "a", "url": "http://127.0.0.1:1/"}]}
 SUBMIT = {**JSON, "X-Fetchbox-Job-Type": "default"}
