@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from google.protobuf.descriptor_pool import DescriptorPool
 
-from gateway.bootstrap import _services, upstream_names
+from gateway.bootstrap import services_of, upstream_names
 from gateway.routes import RouteError, Router, routes_of
 from tests.gateway.support import Rule, add_service
 
@@ -106,7 +106,7 @@ def test_two_routes_of_one_shape_end_the_start(pool: DescriptorPool) -> None:
 
 
 def test_every_rpc_of_ours_with_a_rule_has_a_route() -> None:
-    services = [service for name in upstream_names() for service in _services(name)]
+    services = [service for name in upstream_names() for service in services_of(name)]
     router = Router(route for service in services for route in routes_of(service))
     methods = {method.full_name for service in services for method in service.methods}
     assert {route.method.full_name for route in router.routes} == methods
@@ -114,7 +114,7 @@ def test_every_rpc_of_ours_with_a_rule_has_a_route() -> None:
 
 def test_no_path_is_written_by_hand() -> None:
     """A prefix of any route of ours in the gateway's source would be one."""
-    services = [service for name in upstream_names() for service in _services(name)]
+    services = [service for name in upstream_names() for service in services_of(name)]
     patterns = {route.pattern for service in services for route in routes_of(service)}
     heads = {f'"/{pattern.split("/")[1].split(":")[0]}' for pattern in patterns}
     for path in (Path(__file__).parents[2] / "gateway").glob("*.py"):
