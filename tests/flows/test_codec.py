@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from fetchbox.flow.v1.event_pb2 import Event
 from gateway.message_types import Types
+from gateway.options import Options
 from gateway.writer import Writers
 from kernel.errors import FetchboxError
 from kernel.flows import codec, values
@@ -48,7 +49,7 @@ def test_an_entry_gives_back_what_went_in(name: str) -> None:
 
 
 def test_the_gateway_prints_the_same() -> None:
-    printed = Writers(Types(descriptor_pool.Default())).of(Event.DESCRIPTOR)
+    printed = Writers(Types(descriptor_pool.Default()), Options()).of(Event.DESCRIPTOR)
     for text in EXAMPLES.values():
         event = codec.from_json(text)
         assert values.dump(printed(event)) == codec.to_json(event)

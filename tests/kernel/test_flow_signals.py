@@ -225,7 +225,7 @@ async def test_a_deferral_costs_no_attempt_and_the_job_goes_on(box: Rig) -> None
     job_id = await box.create(flow=LABEL)
     lane = await box.lane()
     shut = Failure("HANDLER_CIRCUIT_OPEN", "shut", retry_after=0.0, counts=False)
-    assert (await lane.settle(await _one(box, lane), shut)).outcome == "retrying"
+    assert (await lane.settle(await _one(box, lane), shut)).outcome == "deferred"
     again = await _one(box, lane)
     assert (again.attempt, again.queued.flow if again.queued else "") == (0, LABEL)
     assert (await lane.settle(again, Success())).outcome == "completed"

@@ -57,6 +57,15 @@ async def _list_lane(config: Config) -> None:
         await clients.close()
 
 
+async def _forget_scripts(address: str) -> None:
+    """The server keeps none of other tests: what is sent does not depend on what ran before."""
+    clients = RedisClients(settings(address).redis)
+    try:
+        await clients.commands.execute_command("SCRIPT FLUSH")
+    finally:
+        await clients.close()
+
+
 STEPS: dict[str, tuple[Start, str, int]] = {
     "the connection": (_resources, "PING", 9),
     "the check of its settings": (_resources, "CONFIG", 9),
@@ -72,6 +81,7 @@ STEPS: dict[str, tuple[Start, str, int]] = {
 @pytest.mark.parametrize("step", STEPS)
 async def test_a_start_outlasts_an_outage_at_any_step(redis_server: str, step: str) -> None:
     start, sent, losses = STEPS[step]
+    await _forget_scripts(redis_server)
     async with cutting(redis_server) as proxy:
         config = settings(proxy.addr)
         config.redis.start_patience.FromSeconds(60)
