@@ -64,7 +64,7 @@ lint: setup-spark ## Lint, format and types, of protos and Python
 
 .PHONY: metrics-check
 metrics-check: setup ## What a working platform shows at /metrics, and the alerts, before promtool
-	FETCHBOX_REQUIRE_PROMTOOL=1 pytest tests/telemetry/test_told_metrics.py
+	REQUIRE_PROMTOOL=1 pytest tests/telemetry/test_told_metrics.py
 
 .PHONY: promtool
 promtool: ## Fetches promtool, unless it is there

@@ -178,9 +178,9 @@ async def site() -> AsyncIterator[SampleSite]:
 
 @pytest.fixture(scope="session")
 def program() -> str:
-    """A browser. FETCHBOX_REQUIRE_CHROMIUM demands one, and CI does; elsewhere it is used where it is there."""
+    """A browser. REQUIRE_CHROMIUM demands one, and CI does; elsewhere it is used where it is there."""
     there = any(map(shutil.which, ("chromium", "chromium-browser", "google-chrome")))
-    if not there and not {"CHROMIUM", "FETCHBOX_REQUIRE_CHROMIUM"} & set(os.environ):
+    if not there and not {"CHROMIUM", "REQUIRE_CHROMIUM"} & set(os.environ):
         pytest.skip("Chromium is installed by `make chromium`")
     done = subprocess.run([ROOT / "tools" / "chromium.sh"], capture_output=True, text=True, check=False, timeout=600)
     assert done.returncode == 0, done.stderr

@@ -17,7 +17,7 @@ ROLES = ("operator", "ingest", "worker", "gateway", "producer", "exporter", "rea
 def promtool() -> str:
     """`make metrics-check` demands promtool; elsewhere it is used where it is there already."""
     found = ROOT / ".cache" / "promtool" / "usr" / "bin" / "promtool"
-    if "FETCHBOX_REQUIRE_PROMTOOL" not in os.environ and "PROMTOOL" not in os.environ and not found.exists():
+    if "REQUIRE_PROMTOOL" not in os.environ and "PROMTOOL" not in os.environ and not found.exists():
         pytest.skip("promtool is fetched by `make metrics-check`")
     done = subprocess.run([ROOT / "tools" / "promtool.sh"], capture_output=True, text=True, check=False, timeout=110)
     assert done.returncode == 0, done.stderr
