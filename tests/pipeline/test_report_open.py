@@ -19,6 +19,7 @@ def test_the_page_is_opened_where_there_is_a_browser_and_named_where_there_is_no
         opened.append(url)
         return browser
 
+    monkeypatch.setenv("FETCHBOX_OBJECT_STORE_ENDPOINT", "http://127.0.0.1:9")
     monkeypatch.setattr("webbrowser.open", show)
     monkeypatch.setattr("cli.lake.report._made", lambda *_: report())
     page = tmp_path / "new" / "report.html"

@@ -22,6 +22,7 @@ from tests.pipeline import schema_rig as rig
 
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 RUN = {"flow_id": "f1", "flow_name": "news", "tenant": "acme"}
+TIMELINE = keys.flow_timeline(keys.run("acme", "f1"))
 START = b"\x2a\x06\x0a\x01a\x12\x01"
 """How an entry with the key `a` of `JobLog.fields` begins: its value, of one byte, follows."""
 
@@ -230,7 +231,7 @@ def test_no_entries_make_no_rows():
     )
 )
 def test_rows_of_a_timeline_are_its_events(held):
-    event = canonical(keys.flow_timeline("f1"), "5-1", held)
+    event = canonical(TIMELINE, "5-1", held)
     decoded = decode(FLOWS, [Row(0, "5-1", held, RUN)])
     if event is None or b"\xff" in (event.data, event.meta):
         assert [refused.row.fields for refused in decoded.quarantined] == [held]
@@ -245,7 +246,7 @@ def test_the_event_of_a_row_is_the_one_that_was_stored():
         FLOWS, Row(0, "1764374400123-0", fields(FLOWS.message(kind="flow.start", data=b'{"flowName": "news"}')), RUN)
     )
     assert (row["kind"], row["data"], row["meta"], row["v"]) == ("flow.start", '{"flowName": "news"}', None, 1)
-    assert (row["ts"], row["stream"]) == ("2025-11-29T00:00:00.123Z", "nq:flow:f1")
+    assert (row["ts"], row["stream"]) == ("2025-11-29T00:00:00.123Z", TIMELINE)
 
 
 @pytest.mark.parametrize("ms", [253_402_300_800_000, 10**17, 2**64 - 1])
