@@ -3,7 +3,7 @@
 import asyncio
 import re
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import grpc
@@ -94,9 +94,16 @@ async def not_grpc(words: str) -> AsyncIterator[str]:
     if words == "nothing listens":
         yield "127.0.0.1:50051" if not await _is_open(50051) else "127.0.0.1:1"
         return
-    server = await asyncio.start_server(lambda r, w: _speak(r, w, words), "127.0.0.1", 0)
-    async with server:
+    connections: set[asyncio.Task[None]] = set()
+
+    def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connections.add(asyncio.create_task(_speak(reader, writer, words)))
+
+    async with await asyncio.start_server(connected, "127.0.0.1", 0) as server:
         yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    for connection in connections:
+        connection.cancel()
+    await asyncio.gather(*connections, return_exceptions=True)
 
 
 async def _is_open(port: int) -> bool:
@@ -105,6 +112,7 @@ async def _is_open(port: int) -> bool:
     except OSError:
         return False
     writer.close()
+    await writer.wait_closed()
     return True
 
 
@@ -126,7 +134,11 @@ async def _speak(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, wor
             elif kind == _HEADERS:
                 writer.write(_frame(_HEADERS, _END, stream, _header_block(words)))
     except (asyncio.IncompleteReadError, ConnectionError):
+        pass
+    finally:
         writer.close()
+        with suppress(ConnectionError):
+            await writer.wait_closed()
 
 
 def _header_block(words: str) -> bytes:

@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,6 +34,8 @@ async def ask(port: int, request: dict[str, Any]) -> Answer:
         return Answer(0, (), b"no answer")
     finally:
         writer.close()
+        with suppress(ConnectionError):
+            await writer.wait_closed()
 
 
 def body_of(request: dict[str, Any]) -> bytes | None:
