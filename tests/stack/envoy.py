@@ -1,7 +1,9 @@
 """A real Envoy before a running platform."""
 
+import os
 import shutil
 import subprocess
+import sys
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +13,7 @@ from urllib.error import URLError
 from cli.embedded.ports import free_ports
 from tests.stack.conftest import CommandLine
 
-BINARY = shutil.which("envoy")
+BINARY = shutil.which("envoy", path=os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"])))
 
 
 @contextmanager
