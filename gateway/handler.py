@@ -172,7 +172,7 @@ class Handler:
 
     async def _respond(self, exchange: _Exchange) -> web.StreamResponse:
         request = exchange.request
-        host = self._entrance.check(request, exchange.authority)
+        self._entrance.check(request, exchange.authority)
         match = self._match(request.method, exchange.path)
         if match is None:
             return self._unmatched(exchange)
@@ -182,7 +182,7 @@ class Handler:
         parent = request.headers.get("traceparent", "")
         with tracing.span(match.route.label, parent, kind=SpanKind.SERVER):
             if endpoint.streams:
-                return await self._stream(exchange, endpoint, match, host)
+                return await self._stream(exchange, endpoint, match)
             with self._counted():
                 return await self._unary(exchange, endpoint, match)
 
@@ -261,11 +261,11 @@ class Handler:
             is_heavy, lambda: endpoint.binding.build(match, exchange.query, sent.text(), content_type, cursor)
         )
 
-    async def _stream(self, exchange: _Exchange, endpoint: Endpoint, match: Match, host: str) -> web.StreamResponse:
+    async def _stream(self, exchange: _Exchange, endpoint: Endpoint, match: Match) -> web.StreamResponse:
         request, route, headers = exchange.request, endpoint.route, exchange.request.headers
         outlet: Outlet
         if route.rest.websocket and websocket.is_wanted(request):
-            websocket.check(request, self._entrance.origins, host)
+            websocket.check(request)
             headers = websocket.with_credentials(headers)
             outlet = SocketOutlet(request, endpoint.printer, self.limits)
         else:

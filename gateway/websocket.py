@@ -19,14 +19,12 @@ from aiohttp import WSCloseCode, WSMsgType, web
 from google.protobuf.message import Message
 from multidict import CIMultiDict, CIMultiDictProxy
 
-from fetchbox.errors.v1 import errors_pb2
 from gateway import errors
 from gateway.answer import Printer
 from gateway.errors import Failure, RefusedError
 from gateway.limits import Limits
-from gateway.origins import Origins
 from gateway.outlet import Outlet, is_cancelled
-from kernel.errors import FetchboxError, invalid
+from kernel.errors import invalid
 
 PROTOCOL = "fetchbox"
 """The subprotocol that is chosen where a client offers some."""
@@ -46,19 +44,14 @@ def is_wanted(request: web.BaseRequest) -> bool:
     ]
 
 
-def check(request: web.BaseRequest, origins: Origins, host: str) -> None:
-    """Refuses a handshake that is none, and a page that may not call; `host` is what the request is for."""
+def check(request: web.BaseRequest) -> None:
+    """Refuses a handshake that is none. Pages that may not call were refused at the entrance."""
     headers = request.headers
     if headers.get("Sec-WebSocket-Version", "") != _VERSION:
         raise RefusedError(_other_version())
     keys = headers.getall("Sec-WebSocket-Key", [])
     if request.version < (1, 1) or len(keys) != 1 or not _is_key(keys[0]):
         raise invalid("this is no valid WebSocket handshake (RFC 6455 section 4.1)")
-    origin = headers.get("Origin")
-    if origin is not None and not origins.may_connect(origin, host):
-        raise FetchboxError(
-            errors_pb2.REASON_FORBIDDEN, "this page's origin is not permitted: see gateway.allowed_origins"
-        )
 
 
 def with_credentials(headers: CIMultiDictProxy[str]) -> CIMultiDictProxy[str]:

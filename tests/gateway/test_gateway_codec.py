@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from fetchbox.ingest.v1 import ingest_service_pb2, manifest_pb2
 from fetchbox.operator.v1 import job_pb2, operator_service_pb2
 from fetchbox.worker.v1 import worker_service_pb2
+from gateway import document
 from gateway.codec import Codec
 from gateway.mismatch import MismatchError
 from gateway.options import Options
@@ -247,6 +248,17 @@ def test_what_is_no_json_or_no_object(codec: Codec, pool: DescriptorPool, body: 
 )
 def test_what_is_taken(codec: Codec, pool: DescriptorPool, body: str, field: str, value: Any) -> None:
     assert getattr(_read(codec, _new(pool, "Thing"), body), field) == value
+
+
+def test_a_document_has_so_many_values_and_what_strings_hold_is_none() -> None:
+    for one in (b"[]", b"{}", b"0", b'""', b'",[{"', rb'"\",[\\"'):
+        few = 100 // (2 if one in (b"[]", b"{}") else 1)
+        assert not document.has_too_many_values(b"[" + b",".join([one] * few) + b"]", 100)
+        assert document.has_too_many_values(b"[" + b",".join([one] * (few + 1)) + b"]", 100)
+    most = document.MOST_VALUES
+    assert document.load(b'"' + b"," * (most + 2) + b'"')
+    with pytest.raises(MismatchError, match="more than 500,000 JSON values"):
+        document.load(b"[" + b"[]," * most + b"[]]")
 
 
 def test_deep_documents_are_refused_without_a_crash(codec: Codec, pool: DescriptorPool) -> None:

@@ -202,6 +202,18 @@ async def test_any_other_page_is_told_nothing(pool: DescriptorPool) -> None:
             assert not any(name.startswith("access-control") for name in _headers(answer))
 
 
+@pytest.mark.parametrize("target", ["/v1/a/events", "/v1/things/a", "/v1/nothing", "/"])
+async def test_a_foreign_page_learns_by_websocket_of_nothing_that_is_or_is_not(
+    pool: DescriptorPool, target: str
+) -> None:
+    async with _gateway(pool, security=_tokens()) as gateway:
+        for lines in (UPGRADE, ("Upgrade: websocket", "Sec-WebSocket-Version: 8")):
+            for origins in ((f"Origin: {EVIL}",), ("Origin: http://localhost", f"Origin: {EVIL}"), ("Origin: null",)):
+                wire = _request(target, *origins, *lines).replace("Connection: close", "Connection: Upgrade, close")
+                assert _status(await _ask(gateway, wire, until=b"\r\n\r\n")) == 403, wire
+        assert not gateway.calls
+
+
 async def test_who_is_not_known_is_refused_before_the_body_comes(pool: DescriptorPool) -> None:
     """The body is announced and never sent: an answer that waited for it would not come."""
     async with _gateway(pool, security=_tokens()) as gateway:
