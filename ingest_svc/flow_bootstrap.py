@@ -9,6 +9,7 @@ from ingest_svc.flow_events import FlowEvents
 from ingest_svc.flow_gates import FlowGates
 from ingest_svc.flow_service import FlowService
 from ingest_svc.flow_tails import FlowTails
+from ingest_svc.known_flows import KnownFlows
 from ingest_svc.publication import Reached
 from ingest_svc.running import Running
 from ingest_svc.webhook import channel_secrets
@@ -50,13 +51,14 @@ def build(
     bus, engine = internal_bus(), config.flow_engine
     journal = RedisJournal(redis, config)
     manager = EventManager(bus, engine.max_event_bytes)
-    tails = StoreBus(redis, clock)
+    tails, known = StoreBus(redis, clock), KnownFlows(redis, config.flows)
     deliveries, payloads = Deliveries(redis, engine), Payloads(redis, objects, engine, clock)
     service = FlowService(
         config,
         clients=redis,
         starter=Starter(config, redis, journal, manager, rate, reached),
         reading=Reading(redis, objects),
+        known=known,
         gates=FlowGates(
             config,
             clients=redis,
@@ -68,7 +70,7 @@ def build(
             offload=offload,
         ),
         events=FlowEvents(config, clients=redis, manager=manager, deliveries=deliveries, payloads=payloads, rate=rate),
-        tails=FlowTails(redis, tails, frozenset(config.flows)),
+        tails=FlowTails(redis, tails, known),
         offload=offload,
         running=running,
     )

@@ -20,6 +20,7 @@ from ingest_svc.flow_events import FlowEvents
 from ingest_svc.flow_gates import FlowGates
 from ingest_svc.flow_order import check_input, read_start
 from ingest_svc.flow_tails import FlowTails
+from ingest_svc.known_flows import KnownFlows
 from ingest_svc.running import Running
 from ingest_svc.secret_rules import SecretRules
 from ingest_svc.task_order import HEAVY_BYTES
@@ -50,6 +51,7 @@ class FlowService(FlowServiceServicer):
         clients: RedisClients,
         starter: Starter,
         reading: Reading,
+        known: KnownFlows,
         gates: FlowGates,
         events: FlowEvents,
         tails: FlowTails,
@@ -61,6 +63,7 @@ class FlowService(FlowServiceServicer):
         self._clients = clients
         self._starter = starter
         self._reading = reading
+        self._known = known
         self._gates = gates
         self._events = events
         self._tails = tails
@@ -87,13 +90,15 @@ class FlowService(FlowServiceServicer):
         return await self._reading.whole(await self._seen(request.flow_id, request.tenant))
 
     async def ListFlows(self, request: pb.ListFlowsRequest, context: Context) -> pb.ListFlowsResponse:
-        """A page of runs; it may be short while more follow."""
+        """A page of runs; it may be short while more follow. `NOT_FOUND` for a flow that is unknown."""
         require_valid(request)
         tenant = tenant_filter(current_caller(), request.tenant)
         filters = ("flows", request.flow_name, request.status, tenant, request.tag)
         before = pages.cursor(request.page_token, filters)
         if before and Place.parse(before) is None:
             raise pages.refused()
+        if request.flow_name:
+            await self._known.require(request.flow_name)
         flows, cursor = await self._reading.page(
             pages.size(request.page_size),
             before,

@@ -9,9 +9,8 @@ from fetchbox.flow.v1 import flow_service_pb2 as pb
 from fetchbox.flow.v1.event_pb2 import VIEW_LOGS, VIEW_SNAPSHOT, VIEW_STEPS, VIEW_TIMELINE
 from fetchbox.flow.v1.flow_pb2 import Frame
 from ingest_svc import flow_access
-from kernel import keys
+from ingest_svc.known_flows import KnownFlows
 from kernel.auth import TENANT, Caller, current_caller
-from kernel.errors import not_found
 from kernel.flows.standing import Standing
 from kernel.flows.stream_tail import Client
 from kernel.flows.tails import StoreBus
@@ -33,8 +32,7 @@ _VIEWS: Final = {
 class FlowTails:
     """Tails for the clients of the service. Each is to be run in the task that serves its call."""
 
-    def __init__(self, clients: RedisClients, bus: StoreBus, flows: frozenset[str]) -> None:
-        """`flows` are the names of those in the configuration."""
+    def __init__(self, clients: RedisClients, bus: StoreBus, flows: KnownFlows) -> None:
         self._clients = clients
         self._flows = flows
         self._bus = bus
@@ -58,7 +56,7 @@ class FlowTails:
     async def runs(self, request: pb.TailRunsRequest, context: Context) -> AsyncIterator[Frame]:
         """The index of a flow's runs; a configured flow that has none yet is waited for, an unknown one not found."""
         require_valid(request)
-        await self._require_known(request.flow_name)
+        await self._flows.require(request.flow_name)
         beginning = Beginning(context)
         tail = self._bus.tail_runs(
             request.flow_name,
@@ -74,7 +72,7 @@ class FlowTails:
         """The timelines of all runs that the caller may see; `NOT_FOUND` for a flow that is unknown."""
         require_valid(request)
         if request.flow_name:
-            await self._require_known(request.flow_name)
+            await self._flows.require(request.flow_name)
         beginning = Beginning(context)
         tail = self._bus.tail_kinds(
             Client(dropper(context), beginning.tell),
@@ -84,13 +82,6 @@ class FlowTails:
         )
         async for frame in beginning.noted(tail):
             yield frame
-
-    async def _require_known(self, flow_name: str) -> None:
-        """Raises `NOT_FOUND` for the name of a flow that is neither configured nor has any runs left."""
-        if flow_name in self._flows:
-            return
-        if not await self._clients.commands.execute_command("SISMEMBER", keys.FLOW_NAMES, flow_name):
-            raise not_found(f"There is no flow {flow_name}: it is not configured, and no run of it is kept.")
 
 
 def _sees(caller: Caller) -> Callable[[Standing], bool] | None:

@@ -341,6 +341,11 @@ def flow(key: RunKey) -> str:
     return f"{FLOW}{key}"
 
 
+def flow_early(key: RunKey) -> str:
+    """List: log lines of a run whose attempts have not begun yet, as its timeline tells it; the oldest first."""
+    return f"fetchbox:flows:early:{key}"
+
+
 def flow_tenants(flow_id: str) -> str:
     """Set: the tenants that have a run of this id."""
     return f"fetchbox:flows:tenants:{flow_id}"

@@ -224,14 +224,14 @@ FLOW_OPEN = Script(
 )
 FLOW_APPEND = Script(
     "flow_append",
-    ("flow", "timeline", "snapshot", "steps", "logs", "runs", "due", "wake", "ended"),
+    ("flow", "timeline", "snapshot", "steps", "logs", "runs", "due", "wake", "ended", "early"),
     ("run", "name", "fence", "signal", "end", "max_logs", "clears", "batch"),
-    ("target", "kind", "subject", "meta", "data"),
+    ("target", "kind", "subject", "meta", "data", "attempt"),
 )
 FLOW_TRIM = Script("flow_trim", ("flow", "timeline", "logs"), ("max_len", "archived", "max"))
 FLOW_FORGET = Script(
     "flow_forget",
-    ("flow", "timeline", "snapshot", "steps", "logs", "runs", "ended", "tenants"),
+    ("flow", "timeline", "snapshot", "steps", "logs", "runs", "ended", "tenants", "early"),
     ("run", "ended_before_ms", "tenant"),
     ("entry",),
 )

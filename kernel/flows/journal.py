@@ -86,8 +86,10 @@ class Journal(Protocol):
         ...
 
     async def append(self, append: Append) -> Appended:
-        """Adds events with their patches. Log lines beyond the most that a run may have are left out of the answer.
+        """Adds events with their patches. Log lines beyond the most that a run may have are dropped.
 
+        A line that waits for its attempt is held until the event that it has begun, or is over, and comes right behind
+        that; what is still held when the run ends comes before its last event.
         ConflictError: another has appended since the fence was read; also a repetition of what was stored while the
         reply was lost. RunGoneError: there is no such run, it has ended, or lines come before its first event.
         """

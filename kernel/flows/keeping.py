@@ -144,7 +144,7 @@ class Keeping:
         elif ended and not ended.archived:
             await self._archive.write(run, ended.ended_ms, entries)
         streams = (stream_of(run, view) for view in VIEWS)
-        named = (keys.flow(key), *streams, keys.FLOWS_ENDED, keys.flow_tenants(run.flow_id))
+        named = (keys.flow(key), *streams, keys.FLOWS_ENDED, keys.flow_tenants(run.flow_id), keys.flow_early(key))
         return int(await self._clients.call(FLOW_FORGET, named, (key, until, run.tenant, *entries)))
 
     async def _remove_objects(self, run: Run, recorded: str) -> None:

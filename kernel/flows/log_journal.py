@@ -16,6 +16,7 @@ from typing import Final
 from fetchbox.flow.v1.event_pb2 import VIEW_RUNS, VIEW_TIMELINE, Event, View
 from kernel.errors import FetchboxError
 from kernel.flows.codec import event_of, fields
+from kernel.flows.early import Sorted, attempt_of, sorted_out
 from kernel.flows.events import data_of, run_of
 from kernel.flows.journal import VIEWS, Append, Opened, Outcome, checked, stored_as, stream_of
 from kernel.flows.kinds import FLOW_ENDS, FLOW_START, LOG
@@ -41,12 +42,17 @@ class _Known:
     """The number of its events that are no log lines."""
     logs: int = 0
     ended: bool = False
+    began: dict[str, int] = field(default_factory=dict)
+    """Step key -> the last of its attempts that has begun."""
     batches: deque[tuple[str, Appended]] = field(default_factory=lambda: deque(maxlen=_BATCHES))
 
     def count(self, event: Event) -> None:
         self.logs += event.kind == LOG
         self.revision += event.kind != LOG
         self.ended = self.ended or event.kind in FLOW_ENDS
+        attempt = attempt_of(Write(event)) if event.kind != LOG else None
+        if attempt:
+            self.began[attempt.step] = max(attempt.number, self.began.get(attempt.step, 0))
 
 
 class LogJournal:
@@ -57,6 +63,8 @@ class LogJournal:
         self._log = log
         self._max_logs = max_logs
         self._known: dict[RunKey, _Known] = {}
+        self._held: defaultdict[RunKey, list[Write]] = defaultdict(list)
+        """Log lines whose attempts have not begun; they go with the process, as what waits for the store does."""
         self._locks: defaultdict[RunKey, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     async def open(self, run: Run, digest: str, order: Mapping[str, bytes]) -> Opened:  # noqa: ARG002 - not kept here
@@ -109,31 +117,21 @@ class LogJournal:
         for batch, appended in known.batches:
             if batch == append.batch != "":
                 return appended
-        writes = self._within(append.writes, known.logs)
-        events = await self._written(run, writes)
+        held = self._held[run.key]
+        made = sorted_out(append.writes, known.began, held, self._max_logs - known.logs - len(held))
+        events = await self._written(run, made)
         for event in events:
             known.count(event)
-        appended = Appended(tuple(events), known.revision)
+        fates = (events[fate] if isinstance(fate, int) else fate for fate in made.fates)
+        appended = Appended(tuple(fates), known.revision)
         if append.batch:
             known.batches.append((append.batch, appended))
         return appended
 
-    def _within(self, writes: Sequence[Write], logs: int) -> list[Write]:
-        """Without the log lines that are too many."""
-        kept = []
-        for write in writes:
-            if write.event.kind == LOG:
-                logs += 1
-                if logs > self._max_logs:
-                    continue
-            kept.append(write)
-        return kept
-
-    async def _written(self, run: Run, writes: Sequence[Write]) -> list[Event]:
-        if not writes:
-            return []
-        timeline = stream_of(run, VIEW_TIMELINE)
-        ids = await self._log.append_many(timeline, [fields(write.event) for write in writes])
+    async def _written(self, run: Run, made: Sorted) -> list[Event]:
+        timeline, writes = stream_of(run, VIEW_TIMELINE), made.written
+        ids = await self._log.append_many(timeline, [fields(write.event) for write in writes]) if writes else []
+        self._held[run.key] = made.held
         events = [stored_as(write.event, timeline, entry_id) for write, entry_id in zip(writes, ids, strict=True)]
         pairs = zip(writes, events, strict=True)
         try:

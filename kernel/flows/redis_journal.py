@@ -11,10 +11,12 @@ from fetchbox.flow.v1.event_pb2 import VIEW_TIMELINE, Event, View
 from kernel import keys
 from kernel.config import seconds
 from kernel.errors import FetchboxError
+from kernel.flows.early import attempt_of
 from kernel.flows.entries import of_rows
 from kernel.flows.journal import VIEWS, Append, Opened, Outcome, checked, raised, stored_as, stream_of
+from kernel.flows.kinds import FLOW_ENDS
 from kernel.flows.order import Order
-from kernel.flows.types import Appended, ConflictError, Run, RunGoneError
+from kernel.flows.types import Appended, ConflictError, Fate, Run, RunGoneError, Write
 from kernel.keys import RunKey
 from kernel.lanes.link import Link, command, is_error
 from kernel.log.offsets import START
@@ -141,7 +143,7 @@ class RedisJournal:
         named = [
             keys.flow(run.key),
             *(stream_of(run, view) for view in VIEWS),
-            *(keys.FLOWS_DUE, keys.FLOWS_WAKE, keys.FLOWS_ENDED),
+            *(keys.FLOWS_DUE, keys.FLOWS_WAKE, keys.FLOWS_ENDED, keys.flow_early(run.key)),
         ]
         args: list[Arg] = [
             run.key,
@@ -155,9 +157,9 @@ class RedisJournal:
         ]
         for write in append.writes:
             event = write.event
-            args += (0, event.kind, event.subject, event.meta, event.data)
+            args += (0, event.kind, event.subject, event.meta, event.data, _attempt(write))
             for patch in write.patches:
-                args += (_TARGETS[patch.view], patch.kind, "", "", patch.data)
+                args += (_TARGETS[patch.view], patch.kind, "", "", patch.data, "")
         return command(FLOW_APPEND, named, args)
 
     async def _run(self, commands: Sequence[Command]) -> list[Any]:
@@ -195,17 +197,29 @@ def _outcome(append: Append, reply: Any) -> Outcome:
     flow_id = append.run.flow_id
     if verdict == b"ok":
         stream = stream_of(append.run, VIEW_TIMELINE)
-        stored = [
-            stored_as(write.event, stream, entry_id.decode())
-            for write, entry_id in zip(append.writes, ids, strict=True)
-            if entry_id
-        ]
-        return Appended(tuple(stored), revision)
+        fates = (_fate(write, stream, told) for write, told in zip(append.writes, ids, strict=True))
+        return Appended(tuple(fates), revision)
     if verdict == b"conflict":
         return ConflictError(f"the run {flow_id} has revision {revision}, not {append.fence}")
     if verdict == b"gone":
         return RunGoneError(f"the run {flow_id} is unknown, no longer kept, or has ended")
-    return FetchboxError(REASON_FAILED_PRECONDITION, f"A key of the run {flow_id} holds no stream in Redis: remove it.")
+    return FetchboxError(
+        REASON_FAILED_PRECONDITION, f"A key of the run {flow_id} holds something else in Redis: remove it."
+    )
+
+
+def _attempt(write: Write) -> str:
+    """What the script is to know of attempts."""
+    if write.event.kind in FLOW_ENDS:
+        return "*"
+    attempt = attempt_of(write)
+    return f"{attempt.number} {attempt.step}" if attempt else ""
+
+
+def _fate(write: Write, stream: str, told: bytes) -> Fate:
+    if told == b"held":
+        return "held"
+    return stored_as(write.event, stream, told.decode()) if told else "dropped"
 
 
 def _fault(reply: Any) -> FetchboxError:

@@ -135,6 +135,8 @@ class Write:
 
     event: Event
     patches: tuple[Patch, ...] = ()
+    waits: bool = False
+    """Of a log line: whether it comes behind the start of its attempt, and is held until that is in the timeline."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,14 +152,30 @@ class Context:
     """Whether an engine is to look at the run at once."""
     clears: Sequence[str] = ()
     """Fields of the run's order that are done with (`hit:<stepKey>`), removed in the same step."""
+    waits: bool = False
+    """Whether these log lines come behind the start of their attempt, however late its writer hears of that."""
+
+
+Fate: TypeAlias = Event | Literal["held", "dropped"]
+"""What becomes of an event: it is stored; or, of a log line, waits for its attempt; or is one too many."""
 
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """What was stored: the canonical events in order, and the revision of the run afterwards."""
+    """What became of each event, in order, and the revision of the run afterwards."""
 
-    events: tuple[Event, ...]
+    fates: tuple[Fate, ...]
     revision: int
+
+    @property
+    def events(self) -> tuple[Event, ...]:
+        """The canonical events, as they were stored."""
+        return tuple(fate for fate in self.fates if isinstance(fate, Event))
+
+    @property
+    def dropped(self) -> int:
+        """How many log lines there was no room for."""
+        return self.fates.count("dropped")
 
 
 class ConflictError(Exception):

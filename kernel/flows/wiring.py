@@ -85,14 +85,14 @@ class _Unit:
         return self.append
 
     def settle(self, outcome: Outcome | Exception) -> None:
-        """Tells each who waits of its own events; those that were left out are the last ones."""
+        """Tells each who waits what became of its own events."""
         if not isinstance(outcome, Appended):
             for receipt, _ in self.shares:
                 receipt.settle(outcome)
             return
         start = 0
         for receipt, count in self.shares:
-            receipt.settle(Appended(outcome.events[start : start + count], outcome.revision))
+            receipt.settle(Appended(outcome.fates[start : start + count], outcome.revision))
             start += count
 
 
@@ -293,4 +293,5 @@ def _add_lines(found: list[_Unit], lines: dict[RunKey, _Unit], run: Run, item: _
     if unit is None or len(unit.writes) + len(item.events) > _MOST_LINES:
         unit = lines[run.key] = _Unit(run, item.since)
         found.append(unit)
-    unit.add(item, [Write(event, log_patches(event, run.key)) for event in item.events])
+    waits = item.message.context.waits
+    unit.add(item, [Write(event, log_patches(event, run.key), waits) for event in item.events])

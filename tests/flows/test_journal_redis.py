@@ -187,11 +187,12 @@ async def test_a_foreign_key_stops_an_append_before_anything_is_written(
     journal: RedisJournal, clients: RedisClients
 ) -> None:
     run = await begun(journal)
-    await clients.commands.set(keys.flow_logs(run.flow_id), "text")
-    with pytest.raises(FetchboxError, match="holds no stream"):
-        await journal.append(append_of(run, [start(run)], FlowState(), 0))
-    assert not await clients.commands.exists(keys.flow_timeline(run.flow_id))
-    await clients.commands.delete(keys.flow_logs(run.flow_id))
+    for name in (keys.flow_logs(run.key), keys.flow_early(run.key)):
+        await clients.commands.set(name, "text")
+        with pytest.raises(FetchboxError, match="holds something else"):
+            await journal.append(append_of(run, [start(run)], FlowState(), 0))
+        assert not await clients.commands.exists(keys.flow_timeline(run.flow_id))
+        await clients.commands.delete(name)
     await journal.append(append_of(run, [start(run)], FlowState(), 0))
 
 

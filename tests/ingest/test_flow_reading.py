@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from fetchbox.config.v1.config_pb2 import Config
+from fetchbox.flow.v1 import flow_service_pb2 as pb
 from fetchbox.flow.v1.flow_pb2 import Step
 from kernel import keys
 from kernel.flows import ranges, reading
@@ -123,7 +124,7 @@ async def test_pages_go_through_the_runs_of_all_flows_newest_first(flows: Config
         assert await client.all(status="completed", page_size=2) == ended
         assert await client.all(status="running", page_size=3) == [i for i in everything if i not in ended]
         assert await client.all(status="failed") == []
-        assert await client.all(flow_name="unknown") == []
+        assert await client.all(flow_name="plain", tenant="nobody") == []
         for filters in ({"page_size": 25}, {"page_size": 6, "flow_name": "orders"}):
             assert (await client.list(**filters)).next_page_token == "", "there is no empty page at the end"
         first = await client.list(page_size=7)
@@ -239,3 +240,20 @@ async def test_a_run_with_many_lines_is_read_in_pieces(
         rest = await client.logs("r", "only", page_size=115, page_token=answer.next_page_token)
         read = [json.loads(log.data)["msg"] for log in (*answer.logs, *rest.logs)]
         assert read == lines
+
+
+async def test_whoever_asks_for_an_unknown_flow_by_name_is_told_so(flows: Config, resources: Resources) -> None:
+    async with FlowClient.serving(flows, resources) as client:
+        asked = {
+            "list": lambda: client.list(flow_name="nope"),
+            "page": lambda: client.list(flow_name="nope", status="failed", page_size=1),
+            "runs": lambda: anext(aiter(client.stub.TailRuns(pb.TailRunsRequest(flow_name="nope"), timeout=60))),
+            "kinds": lambda: anext(aiter(client.stub.TailKinds(pb.TailKindsRequest(flow_name="nope"), timeout=60))),
+        }
+        for what, ask in asked.items():
+            refusal = await Client.refused(ask())
+            assert (refusal.status, refusal.reason) == (404, "NOT_FOUND"), what
+            assert "There is no flow nope" in refusal.message
+        assert await client.all(flow_name="plain") == [], "a configured flow may have no run yet"
+        await client.redis.sadd(keys.FLOW_NAMES, "former")
+        assert await client.all(flow_name="former") == [], "nor need one that has had runs be configured"

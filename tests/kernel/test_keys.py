@@ -72,6 +72,7 @@ def test_what_seed_003_names_has_its_names() -> None:
     assert keys.flow_steps(run) == "nq:proj:flow-steps:6d1a"
     assert keys.flow_runs("harvest") == "nq:proj:flow-runs:harvest"
     assert keys.flow_logs(run) == "nq:proj:flow-step-index:6d1a"
+    assert keys.flow_early(run) == "fetchbox:flows:early:6d1a"
     assert keys.flow_timeline(keys.run("alpha", "6d1a")) == "nq:flow:alpha:6d1a"
 
 

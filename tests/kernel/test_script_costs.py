@@ -15,6 +15,7 @@ from kernel.redis import RedisClients
 from kernel.scripts import Script
 
 LANE = keys.stream(keys.TASKS, 0)
+RUN = keys.run("", "r")
 SIZES = (500, 2000)
 
 
@@ -67,6 +68,13 @@ async def _runs(clients: RedisClients, size: int) -> None:
     await clients.commands.zadd(keys.FLOWS_DUE, {f"f{i}": 1 for i in range(size)})
 
 
+async def _held(clients: RedisClients, size: int) -> None:
+    """A run whose attempt has logged much, and has not begun as its timeline has it."""
+    await clients.commands.hset(keys.flow(RUN), mapping={"rev": 1, "name": "f", "early": f"{size} {size}"})
+    await clients.commands.xadd(keys.flow_timeline(RUN), {"kind": "flow.start"})
+    await clients.commands.rpush(keys.flow_early(RUN), *["x"] * size)
+
+
 def _sides(lane: str) -> list[str]:
     return [lane, keys.lease(lane), keys.redo(lane)]
 
@@ -104,6 +112,16 @@ CASES = {
         _replays,
     ),
     "finals": Case(scripts.FINALS, [keys.finals(LANE)], [20, 1000], _finals),
+    "flow_append": Case(
+        scripts.FLOW_APPEND,
+        [
+            *(keys.flow(RUN), keys.flow_timeline(RUN), keys.flow_snapshot("f", RUN), keys.flow_steps(RUN)),
+            *(keys.flow_logs(RUN), keys.flow_runs("f"), keys.FLOWS_DUE, keys.FLOWS_WAKE, keys.FLOWS_ENDED),
+            keys.flow_early(RUN),
+        ],
+        [RUN, "f", "", 0, 0, 10**6, "", "b", 0, "runner.log", "", "{}", "{}", "1 step"],
+        _held,
+    ),
     "flow_claim": Case(scripts.FLOW_CLAIM, [keys.FLOWS_DUE, keys.FLOWS_HELD], [20, 1000], _runs),
 }
 

@@ -12,7 +12,7 @@ from fetchbox.flow.v1.event_pb2 import VIEW_LOGS, VIEW_TIMELINE, Event
 from kernel import keys
 from kernel.flows.events import Meta, data_of, draft, meta_of
 from kernel.flows.journal import Append
-from kernel.flows.kinds import FLOW_START, LOG
+from kernel.flows.kinds import FLOW_START, LOG, STEP_ATTEMPT_STARTED
 from kernel.flows.label import Label
 from kernel.flows.order import Order
 from kernel.flows.project import project
@@ -59,16 +59,31 @@ class Steps:
     async def close(self) -> None:
         await self._journal.close()
 
-    async def attempt(self, key: str, given: bytes = b"{}", number: int = 1, handler: str = "") -> str:
+    async def attempt(
+        self, key: str, given: bytes = b"{}", number: int = 1, handler: str = "", begins: bool = True
+    ) -> str:
         """The job of an attempt; `handler` where it is not the one that is configured."""
         names = (FLOW, key, handler or self._tasks.config.flows[FLOW].steps[key].handler)
+        if begins:
+            await self.start(key, number)
         payload = b'{"flow":"%s","step":"%s","handler":"%s","input":%s}' % (*(name.encode() for name in names), given)
         return await self._tasks.create(payload, "step", flow=str(Label(RUN, key, number)))
+
+    async def start(self, key: str, number: int) -> None:
+        """The attempt has begun, as far as the timeline of the run knows: its lines wait for that."""
+        meta = {"flowId": RUN, "stepKey": key, "stepRunId": f"{key}-{number}", "attempt": number}
+        begins = Write(draft(STEP_ATTEMPT_STARTED, {"stepKey": key}, meta))
+        fence = int(await self.redis.hget(keys.flow(self._run.key), "rev"))
+        await self._journal.append(Append(self._run, (begins,), fence))
 
     async def lines(self) -> list[tuple[dict[str, Any], Meta, Event]]:
         """Data and meta of each `runner.log` of the run."""
         events = await self._journal.read(self._run, VIEW_TIMELINE, limit=1000)
         return [(data_of(event), meta_of(event), event) for event in events if event.kind == LOG]
+
+    async def kinds(self) -> list[str]:
+        """The kinds of what is in the timeline."""
+        return [event.kind for event in await self._journal.read(self._run, VIEW_TIMELINE, limit=1000)]
 
     async def references(self) -> list[dict[str, Any]]:
         """The index of the log lines."""

@@ -43,6 +43,21 @@ def _lost() -> float:
     return metrics.FLOW_LOGS_LOST._value.get()
 
 
+async def test_lines_of_an_attempt_wait_until_the_timeline_says_that_it_has_begun(
+    worker_config: Config, tasks: Tasks, steps: Steps, start_worker: Start
+) -> None:
+    with_step(worker_config, "resize", "Logging")
+    await start_worker(worker_config)
+    before = _lost()
+    early = await steps.attempt("resize", _given(("in its first instruction", {}), ("next", {})), begins=False)
+    assert (await tasks.ended(early))["status"] == "done"
+    assert await steps.lines() == []
+    await steps.start("resize", 1)
+    assert [data["msg"] for data, _, _ in await steps.lines()] == ["in its first instruction", "next"]
+    assert (await steps.kinds())[-3:] == ["step.attempt.started", "runner.log", "runner.log"]
+    assert _lost() == before
+
+
 @pytest.mark.req("R003-1.2.10", "R003-2.3.11", "R003-2.3.12", "R003-1.1.15")
 async def test_a_line_is_a_runner_log_with_the_attempt_that_it_belongs_to(
     worker_config: Config, tasks: Tasks, steps: Steps, start_worker: Start
@@ -118,6 +133,7 @@ async def test_a_task_of_seed_004_logs_into_its_flow_and_into_none_without_one(
 ) -> None:
     handled(worker_config, "Echo").handler = path("Logging")
     await start_worker(worker_config)
+    await steps.start("ask", 1)
     of_none = await tasks.create({"lines": [["of none", {}]]})
     of_flow = await tasks.create({"lines": [["of a flow", {}]]}, flow=str(Label(RUN, "ask", 1)))
     await tasks.all_ended([of_none, of_flow])
@@ -179,11 +195,11 @@ async def test_lines_beyond_what_a_run_may_have_are_counted(
 async def test_a_run_that_is_gone_costs_its_lines_and_nothing_else(
     worker_config: Config, tasks: Tasks, steps: Steps, start_worker: Start
 ) -> None:
-    await steps.redis.delete(keys.flow(RUN))
     with_step(worker_config, "resize", "Logging")
-    await start_worker(worker_config)
-    before = _lost()
     job_id = await steps.attempt("resize", _given(("a", {}), ("b", {})))
+    await steps.redis.delete(keys.flow(RUN))
+    before = _lost()
+    await start_worker(worker_config)
     assert (await tasks.ended(job_id))["status"] == "done"
     assert _lost() - before == 2
 

@@ -66,7 +66,7 @@ class StepLog:
 
     def __init__(self, manager: EventManager, label: Label, job_id: str, writing: set[asyncio.Task[None]]) -> None:
         self._manager = manager
-        self._context = Context(Run.of(label.run, ""))
+        self._context = Context(Run.of(label.run, ""), waits=True)
         self._job_id = job_id
         self._meta = values.dump(
             {
@@ -142,7 +142,7 @@ class StepLog:
                 log.debug("step_log_not_stored", job_id=self._job_id, error=error)
                 self._lose()
             else:
-                if not stored.events:  # the run has as many lines as it may have
+                if stored.dropped:  # the run has as many lines as it may have
                     self._lose()
             self._out.popleft()
             self._room.set()

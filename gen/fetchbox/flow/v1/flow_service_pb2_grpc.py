@@ -122,7 +122,7 @@ class FlowServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListFlows(self, request, context):
-        """Lists runs, newest first.
+        """Lists runs, newest first. `NOT_FOUND` for a flow that is neither configured nor has had runs.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

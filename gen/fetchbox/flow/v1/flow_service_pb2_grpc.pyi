@@ -45,7 +45,7 @@ class FlowServiceStub:
     GetFlow: _grpc.UnaryUnaryMultiCallable[_flow_service_pb2.GetFlowRequest, _flow_pb2.Flow]
     """Reads one run, as its projections have it."""
     ListFlows: _grpc.UnaryUnaryMultiCallable[_flow_service_pb2.ListFlowsRequest, _flow_service_pb2.ListFlowsResponse]
-    """Lists runs, newest first."""
+    """Lists runs, newest first. `NOT_FOUND` for a flow that is neither configured nor has had runs."""
     ListStepLogs: _grpc.UnaryUnaryMultiCallable[_flow_service_pb2.ListStepLogsRequest, _flow_service_pb2.ListStepLogsResponse]
     """Reads the log lines of one step by its index, oldest first."""
     PublishEvent: _grpc.UnaryUnaryMultiCallable[_flow_service_pb2.PublishEventRequest, _flow_service_pb2.PublishEventResponse]
@@ -98,7 +98,7 @@ class FlowServiceAsyncStub(FlowServiceStub):
     GetFlow: _aio.UnaryUnaryMultiCallable[_flow_service_pb2.GetFlowRequest, _flow_pb2.Flow]  # type: ignore[assignment]
     """Reads one run, as its projections have it."""
     ListFlows: _aio.UnaryUnaryMultiCallable[_flow_service_pb2.ListFlowsRequest, _flow_service_pb2.ListFlowsResponse]  # type: ignore[assignment]
-    """Lists runs, newest first."""
+    """Lists runs, newest first. `NOT_FOUND` for a flow that is neither configured nor has had runs."""
     ListStepLogs: _aio.UnaryUnaryMultiCallable[_flow_service_pb2.ListStepLogsRequest, _flow_service_pb2.ListStepLogsResponse]  # type: ignore[assignment]
     """Reads the log lines of one step by its index, oldest first."""
     PublishEvent: _aio.UnaryUnaryMultiCallable[_flow_service_pb2.PublishEventRequest, _flow_service_pb2.PublishEventResponse]  # type: ignore[assignment]
@@ -166,7 +166,7 @@ class FlowServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _flow_service_pb2.ListFlowsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_flow_service_pb2.ListFlowsResponse, _abc.Awaitable[_flow_service_pb2.ListFlowsResponse]]:
-        """Lists runs, newest first."""
+        """Lists runs, newest first. `NOT_FOUND` for a flow that is neither configured nor has had runs."""
 
     @_abc_1.abstractmethod
     def ListStepLogs(
