@@ -11,6 +11,7 @@ import random
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from redis.exceptions import ResponseError
 
@@ -28,6 +29,7 @@ BUDGET_SECONDS = 0.2
 BATCH = 500
 """The most entries that one run of the script moves."""
 _CRASH_LOOP = "SYSTEM_CRASH_LOOP"
+_MOST_NAMED = 20
 _log = get_logger(__name__)
 
 
@@ -76,9 +78,9 @@ class ListReaper:
             tally.tell()
         return tally.total
 
-    async def _reap(self, worker: str) -> list[int]:
+    async def _reap(self, worker: str) -> list[Any]:
         names = self._names
-        found: list[int] = await self._clients.call(
+        found: list[Any] = await self._clients.call(
             scripts.FILE_REAP,
             [
                 keys.FILE_WORKERS,
@@ -119,11 +121,13 @@ class _Tally:
     lag_ms: int = 0
     moves: dict[str, list[int]] = field(default_factory=dict)
     """Queue -> how many went back to it, became suspects, became dead letters."""
+    jobs: dict[str, list[str]] = field(default_factory=dict)
+    """Queue -> the ids of the first that went there."""
     total: int = 0
 
-    def add(self, reply: Sequence[int]) -> bool:
+    def add(self, reply: Sequence[Any]) -> bool:
         """Counts a reply of `file_reap`; whether there is more that can be moved."""
-        lag, left, *counts = reply
+        lag, left, named, *counts = reply
         moved = sum(counts)
         self.total += moved
         if moved:
@@ -131,6 +135,8 @@ class _Tally:
         for index, queue in enumerate(self.queues if moved else ()):
             for kind, count in enumerate(counts[3 * index : 3 * index + 3]):
                 self.moves.setdefault(queue, [0, 0, 0])[kind] += count
+        for place, job_id in zip(named[::2], named[1::2], strict=True):
+            self.jobs.setdefault(self.queues[place], []).append(job_id.decode(errors="replace"))
         return bool(left and moved)
 
     def tell(self) -> None:
@@ -155,4 +161,5 @@ class _Tally:
                 waiting=suspects,
                 failed=dead,
                 delay_ms=self.lag_ms,
+                job_ids=self.jobs.get(queue, [])[:_MOST_NAMED],
             )

@@ -2,7 +2,9 @@
 -- file_reap: looks at one worker of file jobs and, where it is dead, moves what it held back, the oldest first
 -- KEYS workers, heartbeat, processing, solo, crashes, suspects, dead_letters, queue
 -- ARGV worker, ttl_ms, max, crash_limit, each: priority
--- returns {ms since it was last alive (0 unknown) or -1 where it is not dead, entries left, then of each queue: moved back, to be run alone, dead letters}
+-- returns {ms since it was last alive (0 unknown) or -1 where it is not dead, entries left, jobs, then of each queue:
+--   moved back, to be run alone, dead letters}
+-- Jobs are pairs: the place of a queue, from 0, and the id of a job that was moved there; of the first 20 alone.
 -- All queues follow as keys, each with its priority, the default one last. A worker is dead when its heartbeat is
 -- absent and it was last known to be alive more than ttl_ms ago; both are asked in the step that moves. One that never
 -- registered itself is registered here, half a millisecond marking it as such: it may set its heartbeat after it took
@@ -24,30 +26,34 @@ end
 
 if redis.call('EXISTS', KEYS[2]) == 1 then
   if foreign then register() end
-  return {-1, held}
+  return {-1, held, {}}
 end
 if foreign and held == 0 then
   redis.call('ZREM', KEYS[1], worker)
-  return {-1, 0}
+  return {-1, 0, {}}
 end
 if not known or known > now + 1 then -- or the clock of the server went back
   register()
-  return {-1, held}
+  return {-1, held, {}}
 end
-if known + ttl >= now then return {-1, held} end
+if known + ttl >= now then return {-1, held, {}} end
 
-local by_name, by_priority, out = {}, {}, {known > 0 and math.floor(now - known) or 0, 0}
+local MOST_NAMED, LONGEST_NAME = 20, 128
+local named = {}
+local by_name, by_priority, out = {}, {}, {known > 0 and math.floor(now - known) or 0, 0, named}
 for i = FIRST, #KEYS do
   by_name[KEYS[i]] = i
   by_priority[ARGV[i - FIRST + 5]] = i
   for j = 1, 3 do out[#out + 1] = 0 end
 end
 
-local function queue_of(job)
+-- The queue of a job, and its id if it says one.
+local function read(job)
   local good, members = pcall(cjson.decode, job)
   if not good or type(members) ~= 'table' then return #KEYS end
+  local id = type(members['id']) == 'string' and members['id']
   local function found(map, key) return type(key) == 'string' and map[key] end
-  return found(by_name, members['origin_queue']) or found(by_priority, members['priority']) or #KEYS
+  return found(by_name, members['origin_queue']) or found(by_priority, members['priority']) or #KEYS, id
 end
 
 -- Where a job goes: its destination, which of the counts of its queue that is, and its crashes.
@@ -63,12 +69,16 @@ local function take(list, alone)
   for _ = 1, math.min(left, redis.call('LLEN', list)) do
     left = left - 1
     local job = redis.call('LINDEX', list, -1)
-    local queue = queue_of(job)
+    local queue, id = read(job)
     local to, kind, crashes = verdict(job, queue, alone)
     if type(redis.pcall('LPUSH', to, job)) == 'number' then
       redis.call('RPOP', list)
       held = held - 1
-      local place = 3 * (queue - FIRST) + 3 + kind
+      if id and #named < 2 * MOST_NAMED then
+        named[#named + 1] = queue - FIRST
+        named[#named + 1] = string.sub(id, 1, LONGEST_NAME)
+      end
+      local place = 3 * (queue - FIRST) + 4 + kind
       out[place] = out[place] + 1
       if kind == 2 then
         redis.call('HDEL', KEYS[5], redis.sha1hex(job))

@@ -40,6 +40,19 @@ async def test_jobs_of_the_dead_go_back_to_their_queue_untouched_the_oldest_firs
     assert await fleet.known() == {}, "a dead worker that holds nothing is forgotten"
 
 
+async def test_the_line_of_file_jobs_that_were_reaped_names_them_by_queue_and_not_too_many(
+    fleet: Fleet, caplog: pytest.LogCaptureFixture
+) -> None:
+    high, low = [f"high-{n}" for n in range(25)], ["low", "y" * 1000]
+    nameless = (b"no json", b'{"id": 7}', b'{"id": null, "priority": "low"}')
+    await fleet.die("w", *(job(name, LOW) for name in low), *nameless, *(job(name, HIGH) for name in high))
+    with caplog.at_level(logging.INFO, logger="fetchbox"):
+        assert await fleet.reaper().run() == 30
+    told = [record.fields for record in caplog.records if record.getMessage() == "jobs_reaped"]  # type: ignore[attr-defined]  # our handler's
+    named = {fields["queue"]: (fields["count"], fields["job_ids"]) for fields in told}
+    assert named == {HIGH: (25, high[:18]), LOW: (5, ["low", "y" * 128])}
+
+
 @pytest.mark.req("R002-reaper.01", "R002-reaper.02")
 @pytest.mark.parametrize(
     ("payload", "queue"),
