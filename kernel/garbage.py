@@ -9,8 +9,8 @@ def collect_seldom() -> None:
     """Leaves what lives by now out of every collection, and collects after 20,000 new containers instead of 700.
 
     A task makes some thirty of them and no cycle, so a collection costs a busy worker time and finds nothing. A body of
-    six megabytes of `[],` makes two million, and the collections cost more than reading it. Called when the parts of a
-    process are made, which costs little if it was done before.
+    six megabytes of `[],` makes two million, and the collections cost more than reading it. Called once the
+    parts of a process are made.
     """
     gc.collect()
     gc.freeze()

@@ -51,7 +51,6 @@ async def build(config: Config, resources: Resources) -> Service:
 
         pause = min(_LEDGER_SECONDS, seconds(config.exporter.ledger_interval))
         duties.append(Periodic("exporter-ledger", pause, snapshot, resources.clock))
-    collect_seldom()
     return Service("exporter", duties)
 
 

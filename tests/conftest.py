@@ -35,6 +35,20 @@ hypothesis.settings.register_profile("busy", deadline=None)  # how long an examp
 hypothesis.settings.load_profile("busy")
 
 
+_SLOW = ("test_spark_", "outages", "pipeline", "stack", "worker", "producer", "telemetry")
+"""Files and folders of long tests, the longest first: whoever comes last is waited for."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Long tests begin first, so that no process is left alone with one at the end."""
+
+    def rank(item: pytest.Item) -> int:
+        names = (item.path.name, item.path.parent.name)
+        return next((at for at, slow in enumerate(_SLOW) if any(name.startswith(slow) for name in names)), len(_SLOW))
+
+    items.sort(key=rank)
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """`--dist loadfile`, with all tests that need Spark as if they were in one file: its start is dear."""

@@ -23,7 +23,6 @@ from kernel.flows.duties import flow_duties
 from kernel.flows.manager import EventManager
 from kernel.flows.redis_journal import RedisJournal
 from kernel.flows.wiring import StoreWiring
-from kernel.garbage import collect_seldom
 from kernel.grpc_server import GrpcServer
 from kernel.handlers import HandlerRegistry
 from kernel.hostgate import RedisHostGates
@@ -125,7 +124,6 @@ async def build(config: Config, resources: Resources) -> Service:
     steering = WorkerService(lane, runner, lending, returning, clock, seconds(config.worker.drain_grace))
     metrics.TASKS_RUNNING.set_function(lambda: len(runner.running))
     metrics.LAST_POLL_AGE.set_function(lambda: lanes.last_poll_age)
-    collect_seldom()
     journal = RedisJournal(resources.redis, config)
     flows: list[Duty] = [journal, StoreWiring(internal_bus(), journal, clock), logs]
     engine = _engine(base, journal)
