@@ -9,7 +9,8 @@ from kernel.clock import Clock
 
 KEEP_SECONDS = 15.0
 CONNECT_SECONDS = 1.0
-_DEFAULT_PORTS = {"http": 80, "https": 443, "socks5": 1080}
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+"""Of the schemes that a configuration may name."""
 
 
 class ProxyPools:
@@ -37,8 +38,8 @@ class ProxyPools:
 
 
 def _address(url: str) -> tuple[str, int]:
-    parts = urlsplit(url if "://" in url else f"http://{url}")
-    return parts.hostname or "", parts.port or _DEFAULT_PORTS.get(parts.scheme, 80)
+    parts = urlsplit(url)
+    return parts.hostname or "", parts.port or _DEFAULT_PORTS[parts.scheme]
 
 
 async def _reaches(host: str, port: int) -> bool:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from fetchbox.errors.v1 import errors_pb2
 from kernel import places
 from kernel.errors import failure_name
 from kernel.handlers import HandlerRegistry, JobHandler, JobSummary, call_hook
+from kernel.isolation.waiting import STANDS, Resume
 from kernel.ledger import JobRecord, Ledger, operator_status
 from kernel.objects import ObjectStore, s3_uri
 from worker_svc import results
@@ -60,6 +62,7 @@ class Conclusion:
             return None
         try:
             async with asyncio.timeout(self._deadline) as limit:
+                STANDS.set(partial(_stand, limit))
                 await call_hook(handler.finalize_job, _summary(record, uri, lines))
         except Exception as error:  # noqa: BLE001 - a hook's fault is the job's outcome
             if limit.expired():
@@ -68,6 +71,19 @@ class Conclusion:
             failure = failure_of(error, 0.0, "finalize_job", **about)
             return failure.code, failure.message
         return None
+
+
+def _stand(limit: asyncio.Timeout) -> Resume:
+    """Stops the deadline of a hook that waits for a process to run in; what it returns lets it go on."""
+    loop, due = asyncio.get_running_loop(), limit.when()
+    since = loop.time()
+    limit.reschedule(None)
+
+    def resume() -> None:
+        if due is not None and not limit.expired():
+            limit.reschedule(due + loop.time() - since)
+
+    return resume
 
 
 def _summary(record: JobRecord, uri: str, lines: Sequence[Mapping[str, Any]]) -> JobSummary:

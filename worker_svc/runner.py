@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 
 from prometheus_client import Histogram
 
@@ -20,6 +21,7 @@ from kernel import keys
 from kernel.clock import Clock
 from kernel.errors import FetchboxError, failure_name
 from kernel.ids import uuid7
+from kernel.isolation.waiting import STANDS, Resume
 from kernel.lanes.lanes import Lanes
 from kernel.lanes.types import Claim, Failure, Outcome, Settled
 from kernel.telemetry import metrics
@@ -216,8 +218,23 @@ class Runner:
     def _expire(self, slot: Slot) -> None:
         slot.interrupt(self._late(slot.claim, self._deadline(slot.claim)))
 
+    def _stand(self, slot: Slot) -> Resume:
+        """Stops the deadline of an attempt that waits for a process to run in; what it returns lets it go on."""
+        stopped, since = slot.timer, self._clock.monotonic()
+        if not slot.over:
+            stopped.cancel()
+
+        def resume() -> None:
+            waited = self._clock.monotonic() - since
+            slot.since += waited
+            if not slot.over and slot.timer is stopped:
+                slot.timer = asyncio.get_running_loop().call_at(stopped.when() + waited, self._expire, slot)
+
+        return resume
+
     async def _run(self, slot: Slot) -> None:
         slot.started = True
+        STANDS.set(partial(self._stand, slot))
         outcome: Outcome | None = None
         try:
             if not slot.interrupted:

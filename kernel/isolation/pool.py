@@ -2,7 +2,7 @@
 
 A child is a fresh interpreter that inherits no socket but the one to its service. It has made its handlers before it is
 needed: as long as there may be more children, one of them is idle. One that does not end its work when it is told to is
-killed, and it alone.
+killed, and it alone; what it has started itself is killed with it. Those that are idle for long are ended but for one.
 """
 
 from __future__ import annotations
@@ -19,10 +19,15 @@ from typing import Any, Final
 
 from kernel.config import ConfigError
 from kernel.isolation import frames
+from kernel.isolation.waiting import standing
 from kernel.telemetry.logs import get_logger
 
 GRACE_SECONDS: Final = 1.0
 """How long a canceled handler may take to tidy up before its child is killed."""
+START_SECONDS: Final = 300.0
+"""How long a child may take to make its handlers; no deadline of a call counts that."""
+KEEP_SECONDS: Final = 60.0
+"""How long children are kept idle, but for one."""
 _GONE: Final = (asyncio.IncompleteReadError, OSError, ValueError)
 
 log = get_logger("isolation")
@@ -37,8 +42,15 @@ class ChildDiedError(Exception):
         self.exit_code = exit_code
 
 
+class ChildLateError(ChildDiedError):
+    """The process of a handler was not ready in time, and was killed."""
+
+    def __str__(self) -> str:
+        return f"the process of the handler was not ready within {START_SECONDS:g} s"
+
+
 class ChildProcess:
-    """One child."""
+    """One child, and the group of processes that it leads."""
 
     def __init__(
         self, process: subprocess.Popen[bytes], stream: asyncio.StreamReader, out: asyncio.StreamWriter
@@ -48,6 +60,9 @@ class ChildProcess:
         self._out = out
         self.works = False
         """Whether it runs something."""
+        self.idle_since = 0.0
+        """When it was last left without work, in the time of the loop."""
+        self._killed = False
 
     @classmethod
     async def spawn(cls, program: str) -> ChildProcess:
@@ -60,6 +75,7 @@ class ChildProcess:
                 argv,
                 stdin=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
+                process_group=0,  # a terminal interrupts the service alone, which drains
                 env={**os.environ, "PYTHONPATH": paths},
             )
         ours.setblocking(False)
@@ -103,10 +119,12 @@ class ChildProcess:
                     await self.receive()
 
     def kill(self) -> None:
-        """Ends it at once. Safe twice."""
+        """Ends it at once, and what it has started. Safe twice."""
         self._out.close()
-        if self.alive:
-            self._process.kill()
+        if not self._killed:
+            self._killed = True
+            with suppress(ProcessLookupError, PermissionError):  # a group without members; one of zombies, on macOS
+                os.killpg(self.pid, signal.SIGKILL)
         self._process.wait()
 
     async def end(self) -> None:
@@ -129,8 +147,11 @@ class ChildPool:
 
     name = "isolation"
 
-    def __init__(self, program: str, most: int) -> None:
+    def __init__(self, program: str, most: int, keep_seconds: float = KEEP_SECONDS) -> None:
         """`program` is what its children run, and `most` how many of them there may be."""
+        self._keep = keep_seconds
+        self._reaping: asyncio.TimerHandle | None = None
+        self._ending: set[asyncio.Task[None]] = set()
         self._program = program
         self._most = most
         self._places = asyncio.Semaphore(most)
@@ -147,7 +168,7 @@ class ChildPool:
     async def start(self) -> None:
         """Starts the first child, which makes and starts every handler: `ConfigError` for one that cannot be had."""
         if self._handlers:
-            self._idle.append(await self._warm())
+            self._rest(await self._warm())
 
     async def drain(self, grace: float) -> None:
         """Nothing to wait for: whoever calls waits for the end of the call."""
@@ -158,7 +179,9 @@ class ChildPool:
         if self._warming is not None:
             self._warming.cancel()
             await asyncio.wait([self._warming])
-        await asyncio.gather(*(child.end() for child in self._idle))
+        if self._reaping is not None:
+            self._reaping.cancel()
+        await asyncio.gather(*(child.end() for child in self._idle), *self._ending)
         for child in self._all:
             child.kill()
         self._idle, self._all = [], set()
@@ -167,7 +190,8 @@ class ChildPool:
     async def child(self) -> AsyncIterator[ChildProcess]:
         """A child for one call. Where that is canceled, the child's work is, and the child dies if it goes on."""
         async with self._places:
-            child = await self._taken()
+            with standing():
+                child = await self._taken()
             try:
                 yield child
             except asyncio.CancelledError:
@@ -175,7 +199,7 @@ class ChildPool:
                 raise
             finally:
                 if not child.works and child.alive and not self._stopped:
-                    self._idle.append(child)
+                    self._rest(child)
                 else:
                     self._forget(child)
                 self._refill()
@@ -194,6 +218,33 @@ class ChildPool:
                 return await self._warm()
             await asyncio.wait([self._warming])
 
+    def _rest(self, child: ChildProcess) -> None:
+        """Keeps a child for the next call: the last one that is left idle is the first to be used again."""
+        child.idle_since = asyncio.get_running_loop().time()
+        self._idle.append(child)
+        self._reap_later()
+
+    def _reap_later(self) -> None:
+        if self._reaping is None and len(self._idle) > 1 and not self._stopped:
+            loop = asyncio.get_running_loop()
+            self._reaping = loop.call_at(self._idle[0].idle_since + self._keep, self._reap)
+
+    def _reap(self) -> None:
+        """Ends those that have been idle for long, but for one."""
+        self._reaping = None
+        old = asyncio.get_running_loop().time() - self._keep
+        while len(self._idle) > 1 and self._idle[0].idle_since <= old:
+            ending = asyncio.create_task(self._end(self._idle.pop(0)))
+            self._ending.add(ending)
+            ending.add_done_callback(self._ending.discard)
+        self._reap_later()
+
+    async def _end(self, child: ChildProcess) -> None:
+        try:
+            await child.end()
+        finally:
+            self._all.discard(child)
+
     def _refill(self) -> None:
         """Has one made ahead of need."""
         if not (self._idle or self._warming or self._stopped) and len(self._all) < self._most:
@@ -201,7 +252,7 @@ class ChildPool:
 
     async def _spare(self) -> None:
         try:
-            self._idle.append(await self._warm())
+            self._rest(await self._warm())
         except (ChildDiedError, ConfigError) as error:
             log.warn("isolated_child_not_made", reason=str(error))
         finally:
@@ -213,10 +264,14 @@ class ChildPool:
         self._all.add(child)
         problem: ConfigError | None = None
         try:
-            await child.send({"type": "load", "handlers": self._handlers})
-            about, _ = await child.receive()
+            async with asyncio.timeout(START_SECONDS):
+                await child.send({"type": "load", "handlers": self._handlers})
+                about, _ = await child.receive()
             if about["type"] != "loaded":
                 problem = ConfigError(about["place"], f"cannot be used in a process of its own: {about['text']}")
+        except TimeoutError as error:
+            self._forget(child)
+            raise ChildLateError(-signal.SIGKILL) from error
         except BaseException:
             self._forget(child)
             raise

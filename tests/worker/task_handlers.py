@@ -4,6 +4,7 @@ import asyncio
 import ctypes
 import json
 import os
+import subprocess
 import sys
 import threading
 import time
@@ -138,10 +139,23 @@ class Scripted(TaskHandler):
     async def _pid(self, run: TaskRun) -> None:
         await run.progress(pid=os.getpid())
 
+    async def _start(self, run: TaskRun) -> None:
+        """Starts a process that it never ends."""
+        started = subprocess.Popen(["sleep", "3600"])  # noqa: ASYNC220 - of these tests
+        await run.progress(pid=started.pid)
+
     async def _until(self, run: TaskRun, file: str) -> None:
         """Waits until there is such a file."""
         while not Path(file).exists():  # noqa: ASYNC110, ASYNC240 - other processes make it
             await asyncio.sleep(0.02)
+
+
+class Slow(Scripted):
+    """Takes seconds to start, once there is a file."""
+
+    async def start(self) -> None:
+        if Path(self.settings.options["file"]).exists():  # noqa: ASYNC240 - it is a test
+            await asyncio.sleep(self.settings.options["seconds"])
 
 
 class Noted(TaskHandler):

@@ -37,16 +37,6 @@ def children(worker: Service) -> ChildPool:
     return pool
 
 
-async def spare(worker: Service) -> None:
-    """Waits until a child is ready for whatever comes next."""
-    pool = children(worker)
-
-    async def met() -> bool:
-        return bool(pool._idle)
-
-    await eventually(met, PATIENCE)
-
-
 async def neighbours(tasks: Tasks, file: Path) -> list[str]:
     """Jobs that go on until there is such a file: one in a child, one in the worker."""
     script = [["token", "a"], ["until", str(file)], ["give", 1]]
@@ -91,39 +81,40 @@ FAILING += [["event", "done", {}], ["raise", "ValueError", "no"], ["raise", "Sys
 FAILING += [["raise_without_text"], ["raise_group"], ["swallowed_flood", 5]]
 
 
-@pytest.mark.parametrize("step", FAILING, ids=str)
-async def test_a_child_fails_as_a_thread_does(
-    worker_config: Config, tasks: Tasks, start_worker: Start, step: list[Any]
-) -> None:
+async def test_a_child_fails_as_a_thread_does(worker_config: Config, tasks: Tasks, start_worker: Start) -> None:
     """Code and message are those of the same handler in the worker; only the error id is another."""
     worker_config.tasks.max_events = 3
     isolated(worker_config, "Scripted", "chat").max_retries = 0
     handled(worker_config, "Scripted", "code").max_retries = 0
     await start_worker(worker_config)
-    here, there = [await tasks.error(await tasks.do(step, task=task), PATIENCE) for task in ("code", "chat")]
-    for error in (here, there):
-        error["message"] = error["message"].partition(" under the error id ")[0]
-    assert here == there
+    made = [(step, [await tasks.do(step, task=task) for task in ("code", "chat")]) for step in FAILING]
+    for step, jobs in made:
+        here, there = [await tasks.error(job, PATIENCE) for job in jobs]
+        for error in (here, there):
+            error["message"] = error["message"].partition(" under the error id ")[0]
+        assert here == there, step
 
 
-@pytest.mark.parametrize("step", [["spin"], ["hold", 3600], ["swallow", 9]], ids=["spins", "holds", "swallows"])
 async def test_one_that_does_not_end_is_killed_at_its_deadline_and_its_neighbours_go_on(
-    worker_config: Config, tasks: Tasks, start_worker: Start, tmp_path: Path, step: list[Any]
+    worker_config: Config, tasks: Tasks, start_worker: Start, tmp_path: Path
 ) -> None:
+    """And all that it has started goes with it."""
+    worker_config.worker.count = 5
     task = isolated(worker_config, "Scripted")
     task.max_retries = 1
-    task.deadline.FromSeconds(6)
+    task.deadline.FromSeconds(3)
     isolated(worker_config, "Scripted", "code")
     handled(worker_config, "Scripted", "plan")
-    worker = await start_worker(worker_config)
+    await start_worker(worker_config)
     others = await neighbours(tasks, tmp_path / "go")
-    await spare(worker)
-    stuck = await tasks.do(["token", "before"], ["pid"], step)
-    error = await tasks.error(stuck, PATIENCE)
-    assert (error["code"], error["attempts"]) == ("HANDLER_DEADLINE", 2), "retried as any that is late"
-    events = await tasks.events(stuck)
-    assert "before" in await tasks.text(stuck)
-    pids = {data["pid"] for kind, data in events if kind == "progress"}
+    stuck = [await tasks.do(["token", "before"], ["pid"], ["start"], step) for step in STUCK]
+    pids = set()
+    for job_id in stuck:
+        error = await tasks.error(job_id, PATIENCE)
+        assert (error["code"], error["attempts"]) == ("HANDLER_DEADLINE", 2), "retried as any that is late"
+        assert "before" in await tasks.text(job_id)
+        pids |= {data["pid"] for kind, data in await tasks.events(job_id) if kind == "progress"}
+    assert len(pids) == 2 * 2 * len(STUCK)
 
     async def killed() -> bool:
         return not any(lives(pid) for pid in pids)
@@ -133,24 +124,62 @@ async def test_one_that_does_not_end_is_killed_at_its_deadline_and_its_neighbour
     await untouched(tasks, others)
 
 
-@pytest.mark.parametrize(
-    "step", [["die"], ["signal", signal.SIGKILL], ["signal", signal.SIGSEGV]], ids=["exits", "is killed", "faults"]
-)
-async def test_one_that_dies_is_a_crash_of_its_own_job_with_the_limit_of_crashes(
-    worker_config: Config, tasks: Tasks, start_worker: Start, tmp_path: Path, step: list[Any]
+STUCK: list[list[Any]] = [["spin"], ["hold", 3600], ["swallow", 9]]
+DEADLY: list[list[Any]] = [["die"], ["signal", signal.SIGKILL], ["signal", signal.SIGSEGV]]
+
+
+async def test_the_start_of_a_child_is_no_part_of_a_deadline(
+    worker_config: Config, tasks: Tasks, start_worker: Start, tmp_path: Path
 ) -> None:
+    task = isolated(worker_config, "Slow", file=str(tmp_path / "slow"), seconds=2.5)
+    task.max_retries = 0
+    task.deadline.FromSeconds(2)
+    pool = children(await start_worker(worker_config))
+    (tmp_path / "slow").touch()
+    for child in pool._idle:
+        child.kill()
+    assert await tasks.result(await tasks.do(["give", 1]), PATIENCE) == 1
+    late = await tasks.error(await tasks.do(["sleep", 3600]), PATIENCE)
+    assert late["code"] == "HANDLER_DEADLINE"
+
+
+async def test_ones_that_die_are_crashes_of_their_own_jobs_with_the_limit_of_crashes(
+    worker_config: Config, tasks: Tasks, start_worker: Start, tmp_path: Path
+) -> None:
+    worker_config.worker.count, worker_config.worker.crash_limit = 5, 1
     isolated(worker_config, "Scripted")
     isolated(worker_config, "Scripted", "code")
     handled(worker_config, "Scripted", "plan")
     await start_worker(worker_config)
     others = await neighbours(tasks, tmp_path / "go")
-    dying = await tasks.do(step)
-    error = await tasks.error(dying, PATIENCE)
-    assert error["code"] == "SYSTEM_CRASH_LOOP"
-    retries = [data["code"] for kind, data in await tasks.events(dying) if kind == "retry"]
-    assert retries == [HANDLER_CRASHED] * worker_config.worker.crash_limit
+    for dying in [await tasks.do(step) for step in DEADLY]:
+        assert (await tasks.error(dying, PATIENCE))["code"] == "SYSTEM_CRASH_LOOP"
+        retries = [data["code"] for kind, data in await tasks.events(dying) if kind == "retry"]
+        assert retries == [HANDLER_CRASHED]
     (tmp_path / "go").touch()
     await untouched(tasks, others)
+
+
+async def test_children_that_are_idle_for_long_are_ended_but_for_one() -> None:
+    pool = ChildPool("kernel.isolation.child_jobs", 3, keep_seconds=0.05)
+    spec = {"kind": "job", "place": "here", "path": "tests.worker.custom_handlers:Noop", "options": {}}
+    pool.add(spec)
+    await pool.start()
+    try:
+        async with pool.child() as one, pool.child() as two:
+            pids = {one.pid, two.pid}
+            assert len(pids) == 2
+
+        async def reaped() -> bool:
+            return len(pool._all) == len(pool._idle) == 1 and pool._warming is None
+
+        await eventually(reaped, PATIENCE)
+        assert len([pid for pid in pids if lives(pid)]) <= 1
+        async with pool.child() as kept:
+            assert kept.alive
+    finally:
+        await pool.stop()
+    assert not any(lives(pid) for pid in pids)
 
 
 async def test_children_are_used_again_and_are_no_more_than_the_slots(
@@ -158,7 +187,7 @@ async def test_children_are_used_again_and_are_no_more_than_the_slots(
 ) -> None:
     isolated(worker_config, "Noted", file=str(tmp_path / "runs"))
     await start_worker(worker_config)
-    jobs = [await tasks.create({}) for _ in range(24)]
+    jobs = [await tasks.create({}) for _ in range(12)]
     for job_id in jobs:
         await tasks.result(job_id, PATIENCE)
     pids = {line.split('"pid": ')[1].split(",")[0] for line in (tmp_path / "runs").read_text().splitlines()}
@@ -185,9 +214,9 @@ async def test_a_canceled_job_ends_its_handler_and_keeps_the_child(
     assert await tasks.result(await tasks.do(["give", 2])) == 2
 
 
-@pytest.mark.parametrize("end", ["kill", "terminate"])
-async def test_children_die_with_their_worker(
-    worker_config: Config, tasks: Tasks, start_process: Any, tmp_path: Path, end: str
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+async def test_children_die_with_their_worker_and_their_jobs_are_not_lost(
+    worker_config: Config, tasks: Tasks, start_process: Any, tmp_path: Path, end: signal.Signals
 ) -> None:
     isolated(worker_config, "Noted", file=str(tmp_path / "runs"), sleep=3600)
     worker_config.worker.drain_grace.FromMilliseconds(100)
@@ -195,12 +224,15 @@ async def test_children_die_with_their_worker(
     job_id = await tasks.create({})
     await tasks.told(job_id, "progress", PATIENCE)
     pid = int((tmp_path / "runs").read_text().split('"pid": ')[1].split(",")[0])
-    getattr(worker, end)()
+    assert os.getpgid(pid) == pid, "Ctrl-C of a terminal is for the worker alone"
+    worker.process.send_signal(end)
+    worker.process.wait(PATIENCE)
 
     async def gone() -> bool:
         return not lives(pid)
 
     await eventually(gone, PATIENCE)
+    assert not {"retry", "error", "done"} & set(await tasks.kinds(job_id)), "its attempt is given back"
 
 
 def lives(pid: int) -> bool:
