@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from datetime import datetime
 from typing import Protocol
 
 
@@ -35,3 +36,10 @@ class SystemClock:
     async def sleep(self, seconds: float) -> None:
         """Suspends the caller."""
         await asyncio.sleep(seconds)
+
+
+def written(moment: datetime) -> str:
+    """A time as answers hold it: `2026-11-28T10:00:00.123Z`, with more decimals only where it has more."""
+    precision = "microseconds" if moment.microsecond % 1000 else "milliseconds"
+    text = moment.isoformat(timespec=precision)
+    return f"{text[:-6]}Z" if text.endswith("+00:00") else text

@@ -21,6 +21,7 @@ from zoneinfo import ZoneInfo
 import orjson
 
 from fetchbox.config.v1.config_pb2 import Config
+from kernel.clock import written
 from kernel.config import ConfigError, load
 from kernel.errors import FetchboxError
 from pipeline.extras import ExtraMissingError, require
@@ -131,7 +132,7 @@ def _tell(row: dict[str, Any]) -> None:
 def _plain(value: Any) -> Any:
     if isinstance(value, bytes):
         return value.hex()
-    return value.isoformat() if isinstance(value, datetime) else str(value)
+    return written(value) if isinstance(value, datetime) else str(value)
 
 
 def _failed(error: Exception, code: int) -> int:

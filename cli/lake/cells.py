@@ -6,9 +6,11 @@ import base64
 import json
 import math
 from collections.abc import Iterator
-from datetime import date, time, timedelta
+from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
+
+from kernel.clock import written
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -30,6 +32,8 @@ def plain(value: Any) -> Any:
         return [plain(one) for one in value]
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
+    if isinstance(value, datetime):
+        return written(value)
     if isinstance(value, date | time):
         return value.isoformat()
     odd = isinstance(value, Decimal | timedelta) or (isinstance(value, float) and not math.isfinite(value))

@@ -14,6 +14,7 @@ from cli.lake.steps import Steps
 from cli.output import out
 from cli.problems import SOME_FAILED
 from cli.settings import settings
+from kernel.clock import written
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -89,7 +90,7 @@ def _show(plan: "Plan", *, every: bool) -> None:
 def _document(plan: "Plan", groups: "dict[tuple[str, str, str, str], list[Decision]]") -> dict[str, Any]:
     names = ("verdict", "area", "day", "why")
     return {
-        "at": datetime.fromtimestamp(plan.now_ms / 1000, UTC).isoformat(),
+        "at": written(datetime.fromtimestamp(plan.now_ms / 1000, UTC)),
         "decisions": [
             {**dict(zip(names, key, strict=True)), "objects": len(of), "bytes": _bytes(of)}
             for key, of in sorted(groups.items())

@@ -172,19 +172,19 @@ def test_a_pipe_gets_tabs_and_programs_get_objects_or_csv(run: Run) -> None:
     assert plain.code == 0
     assert plain.out.splitlines() == [
         "job_id\tentry_time\tmessage\tfields\tmore",
-        'a\t2024-10-04T12:00:00+00:00\tstored and well\t{"outcome": "done"}\ttrue',
-        "b\t2024-10-05T12:00:00+00:00\t\t\tfalse",
+        'a\t2024-10-04T12:00:00.000Z\tstored and well\t{"outcome": "done"}\ttrue',
+        "b\t2024-10-05T12:00:00.000Z\t\t\tfalse",
     ]
     objects = [json.loads(line) for line in run("sql", query, "--json").out.splitlines()]
     assert objects[0] == {
         "job_id": "a",
-        "entry_time": "2024-10-04T12:00:00+00:00",
+        "entry_time": "2024-10-04T12:00:00.000Z",
         "message": "stored\nand well",
         "fields": {"outcome": "done"},
         "more": True,
     }
     table = list(csv.reader(io.StringIO(run("sql", query, "--csv").out)))
-    assert table[1] == ["a", "2024-10-04T12:00:00+00:00", "stored\nand well", '{"outcome": "done"}', "true"]
+    assert table[1] == ["a", "2024-10-04T12:00:00.000Z", "stored\nand well", '{"outcome": "done"}', "true"]
     assert table[2][2:] == ["", "", "false"]
 
 
