@@ -10,48 +10,45 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from cli import (
-    breakers,
-    config_commands,
-    dlq,
-    files,
-    gateway_commands,
-    health,
-    jobs,
-    publish_task,
-    serve,
-    streams,
-    submit,
-    up,
-    worker,
-)
-from cli.demo import command as demo
-from cli.flows import app as flows
-from cli.lake import export, group, report, sql
+from cli.lazy import lazy_group
 from cli.output import out
 from cli.problems import USAGE, CommandError
 from cli.settings import Settings
 
 _INTERRUPTED = 128 + signal.SIGINT
 
+_COMMANDS = {
+    "demo": "cli.demo.command",
+    "up": "cli.up",
+    "serve": "cli.serve",
+    "submit": "cli.submit",
+    "publish-task": "cli.publish_task",
+    "health": "cli.health",
+    "export": "cli.lake.export",
+    "report": "cli.lake.report",
+    "sql": "cli.lake.sql",
+}
+_GROUPS = {
+    "jobs": "cli.jobs",
+    "flows": "cli.flows",
+    "dlq": "cli.dlq",
+    "files": "cli.files",
+    "breakers": "cli.breakers",
+    "streams": "cli.streams",
+    "lake": "cli.lake.group",
+    "worker": "cli.worker",
+    "config": "cli.config_commands",
+    "gateway": "cli.gateway_commands",
+}
+"""The modules of the commands, and of the groups of commands."""
+
 app = typer.Typer(
+    cls=lazy_group(_COMMANDS, _GROUPS),
     no_args_is_help=True,
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for single in (demo.app, up.app, serve.app, submit.app, publish_task.app, health.app, export.app, report.app, sql.app):
-    app.add_typer(single)
-app.add_typer(jobs.app, name="jobs")
-app.add_typer(flows, name="flows")
-app.add_typer(dlq.app, name="dlq")
-app.add_typer(files.app, name="files")
-app.add_typer(breakers.app, name="breakers")
-app.add_typer(streams.app, name="streams")
-app.add_typer(group.app, name="lake")
-app.add_typer(worker.app, name="worker")
-app.add_typer(config_commands.app, name="config")
-app.add_typer(gateway_commands.app, name="gateway")
 
 
 def _version(wanted: bool) -> None:
