@@ -109,7 +109,7 @@ async def test_the_time_to_wait_is_told(
     server: ModelServer, failing: Failing, headers: dict[str, str], least: float | None, most: float | None
 ) -> None:
     server.then(
-        document({"error": {"message": "slow down", "code": "insufficient_quota"}}, status=429, headers=headers)
+        document({"error": {"message": "slow down", "code": "rate_limit_exceeded"}}, status=429, headers=headers)
     )
     error = await failing(max_retry_after=60.0)
     assert error.code == "HANDLER_HTTP_429"
@@ -197,8 +197,8 @@ async def test_an_endpoint_that_is_not_there(failing: Failing) -> None:
     [
         b"data: {\n\n",
         b"data: []\n\n",
-        b"data: null\n\n",
-        b"data: NaN\n\n",
+        b"data: null\n\ndata: [DONE]\n\n",
+        b"data: NaN\n\ndata: [DONE]\n\n",
         b'data: {"choices": {}}\n\n',
         b'data: {"choices": [1]}\n\n',
         b'data: {"choices": [{"delta": 1}]}\n\n',

@@ -16,9 +16,12 @@ from worker_svc.tasks.tool_calls import ToolCalls
 TEXT: Final = "text"
 Said = tuple[str, str]
 """`TEXT` or `REASONING`, and a piece of it."""
-_NO_REASON: Final = frozenset({"", "null", "none"})
+_NO_REASON: Final = frozenset(
+    {"", "null", "none", "continue", "finish_reason_unspecified", "generating", "in_progress", "pending", "unfinished"}
+)
 """What some endpoints write in place of null."""
 _OF_CHOICE: Final = frozenset({"index", "delta", "message", "finish_reason", "text", "error"})
+_CALLED: Final = frozenset({"function_call", "tool_call", "tool_calls", "tool_use"})
 _PLAIN: Final = "stop"
 _SERIES: Final = ("logprobs", "token_ids")
 """Members with an entry for each token of a chunk."""
@@ -55,6 +58,12 @@ class Choice:
             yield from self._take(message, whole=True, last=reason is not None)
         if isinstance(choice.get("text"), str) and not (delta.get("content") or message.get("content")):
             yield from self._piece(choice["text"])
+
+    @property
+    def lacks_calls(self) -> bool:
+        """Whether it ended with a call of a tool that has not come."""
+        called = str(self.finish_reason).lower() in _CALLED
+        return called and not (self.calls or self._function or self._parts)
 
     def end(self) -> Iterator[Said]:
         """No more comes."""

@@ -16,10 +16,12 @@ from typing import Any, Final, Protocol
 
 from kernel.handlers import TaskError
 from worker_svc.tasks.documents import all_parsed
+from worker_svc.tasks.event_ids import EventIds
 from worker_svc.tasks.failures import protocol
 from worker_svc.tasks.lines import Lines, TooLongError
 from worker_svc.tasks.refusal import Words
 from worker_svc.tasks.sse import SseEvent, SseParser
+from worker_svc.tasks.wide_text import WideText
 
 EVENTS: Final = "text/event-stream"
 Chunk = dict[str, Any]
@@ -30,9 +32,12 @@ _ERROR_TEXT: Final = "[error"
 _LONGEST_FIELD: Final = 8
 _BEGINNING: Final = 200
 _DATA: Final = "data:"
-_BEFORE: Final = "\ufeff \t"
+_BEFORE: Final = "\ufeff \t\0"
 """What may stand before a field, and does not belong there."""
-_DONE: Final = frozenset({"[done]", '"[done]"', "done"})
+_DONE: Final = re.compile(r"""["'\[<(]*(?:done|end_of_stream|(?<=[\[<])(?:end|eos|finish))["'\]>)]*""", re.IGNORECASE)
+_ENDS: Final = frozenset({"close", "complete", "completed", "done", "end", "finish", "finished"})
+"""Events that say that nothing follows, whatever their data is."""
+_FAILS: Final = frozenset({"exception", "fail", "failed", "failure"})
 _ALIVE: Final = frozenset({"ping", "heartbeat", "keepalive", "keep-alive", "keep_alive"})
 """Events that only say that the connection lives."""
 _ERROR: Final = "error"
@@ -68,6 +73,7 @@ class Chunks:
         self._words = words
         self._framing: _Framing | None = None
         self._head = b""
+        self._wide = WideText()
 
     @property
     def done(self) -> bool:
@@ -90,6 +96,11 @@ class Chunks:
 
     def feed(self, piece: bytes) -> Iterator[Chunk]:
         """The objects that this piece ends. None follow once it is `done`."""
+        yield from self._fed(self._wide.feed(piece))
+
+    def _fed(self, piece: bytes) -> Iterator[Chunk]:
+        if not piece:
+            return
         if self._framing is None:
             self._head += piece
             self._framing = self._recognised(ended=False)
@@ -99,6 +110,7 @@ class Chunks:
 
     def end(self) -> Iterator[Chunk]:
         """The body has ended: the objects that only its end ends."""
+        yield from self._fed(self._wide.feed(b"", last=True))
         if self._framing is None and self._head.strip():
             self._framing = self._recognised(ended=True)
             if self._framing is not None:
@@ -131,6 +143,7 @@ class _Events:
         self._parser = SseParser(limit, partial(_decoded, charset=charset))
         self.done = False
         self.stray = ""
+        self._ids = EventIds()
 
     @property
     def within(self) -> bool:
@@ -140,7 +153,8 @@ class _Events:
         for event in self._parser.feed(piece):
             if self.done:
                 return
-            yield from self._told(event)
+            if not self._ids.is_repeated(event):
+                yield from self._told(event)
 
     def end(self) -> Iterator[Chunk]:
         try:
@@ -155,15 +169,17 @@ class _Events:
         data = event.data.strip()
         while data.startswith(_DATA):
             data = data[len(_DATA) :].lstrip()
-        if event.type == _ERROR:
+        if event.type == _ERROR or (_is_failure(event.type) and '"choices"' not in data):
             yield _as_error(data)
+        elif event.type in _ENDS and '"choices"' not in data:
+            self.done = True
         elif data and not _is_alive(data):
             yield from self._objects(event.type, data)
 
     def _objects(self, kind: str, data: str) -> Iterator[Chunk]:
         """The objects in the data of an event: several where the blank lines between events are missing."""
         lines = [line.strip() for line in data.split("\n")]
-        done = next((place for place, line in enumerate(lines) if line.lower() in _DONE), len(lines))
+        done = next((place for place, line in enumerate(lines) if _DONE.fullmatch(line)), len(lines))
         self.done = self.done or done < len(lines)
         try:
             told = _objects(all_parsed("\n".join(lines[:done])))
@@ -179,10 +195,11 @@ class _Events:
         """A line that is no field of an event: an error as llama.cpp tells it, or JSON without its `data:`."""
         line = line.lstrip(_BEFORE)
         name, _, value = line.partition(":")
+        name = name.strip().lower()
         if name == _ERROR:
             yield _as_error(value.strip())
-        elif line.startswith(("{", _DATA)):
-            yield from self._objects("", line.removeprefix(_DATA).strip())
+        elif name == "data" or line.startswith("{"):
+            yield from self._objects("", (value if name == "data" else line).strip())
         else:
             self.stray = self.stray or line[:_BEGINNING]
 
@@ -238,7 +255,7 @@ class _Documents:
 
     def _told(self, line: bytes) -> Iterator[Chunk]:
         text = self._decoded(line).strip().removeprefix(_DATA).strip()
-        if text.lower() in _DONE:
+        if _DONE.fullmatch(text):
             self.done = True
         elif text and not self.done:
             yield from _objects(all_parsed(text))
@@ -247,6 +264,11 @@ class _Documents:
 def _is_alive(data: str) -> bool:
     """Whether data is none, but a comment in its place."""
     return data.startswith(":") or data.lower() in _ALIVE
+
+
+def _is_failure(kind: str) -> bool:
+    """Whether an event's name says that it tells a failure."""
+    return _ERROR in kind.lower() or kind.lower() in _FAILS
 
 
 def _only_lives(kind: str, value: Chunk) -> bool:
@@ -272,7 +294,9 @@ def _objects(values: list[Any]) -> Iterator[Chunk]:
             yield value
         elif isinstance(value, list) and value and all(isinstance(one, dict) for one in value):
             yield from value
-        else:
+        elif isinstance(value, str) and value.startswith("{"):
+            yield from _objects(all_parsed(value))  # JSON that was written as a text of JSON
+        elif value not in (None, ""):
             raise protocol("the endpoint sent JSON that is no object")
 
 

@@ -10,6 +10,7 @@ from worker_svc.tasks.documents import well_formed
 from worker_svc.tasks.failures import protocol, too_large
 from worker_svc.tasks.json_numbers import whole_number
 from worker_svc.tasks.kept_members import KeptMembers
+from worker_svc.tasks.repeated_streams import RepeatedStreams
 
 _ENVELOPE: Final = frozenset({"id", "object", "created", "model", "usage", "choices", "obfuscation", "error"})
 """Members of every chunk that are no part of a result, or have a place of their own in it."""
@@ -37,6 +38,7 @@ class Completion:
         """The choices that have not told why they ended."""
         self._reasons: list[str] = []
         self._kept = KeptMembers(joins=False)
+        self._repeated = RepeatedStreams()
 
     @property
     def started(self) -> bool:
@@ -54,10 +56,14 @@ class Completion:
         return reasons
 
     def take(self, chunk: dict[str, Any]) -> Iterator[Said]:
-        """Takes a chunk, or a whole completion; gives what is new of the first choice.
+        """Takes a chunk (`in_openais_form`), or a whole completion; gives what is new of the first choice.
 
         TaskError `HANDLER_PROTOCOL` for neither. A chunk without choices says something of the whole.
         """
+        for one in self._repeated.new_of(chunk, finished=self.finished):
+            yield from self._take(one)
+
+    def _take(self, chunk: dict[str, Any]) -> Iterator[Said]:
         if isinstance(chunk.get("model"), str) and (chunk["model"] or self._model is None):
             self._model = well_formed(chunk["model"])
         self._usage.take({"usage": _usage(chunk)}, ())
@@ -83,6 +89,13 @@ class Completion:
     def broken_calls(self) -> list[str]:
         """The names of called tools whose arguments are no JSON."""
         return [name for choice in self._choices.values() for name in choice.calls.broken()]
+
+    def oddities(self) -> Iterator[str]:
+        """What is missing although the endpoint ended its answer well, for the log."""
+        if len(self._choices) < self._number:
+            yield f"the endpoint sent {len(self._choices)} of {self._number} choices"
+        if any(choice.lacks_calls for choice in self._choices.values()):
+            yield "the endpoint ended its answer with a call of a tool, and sent none"
 
     def result(self) -> dict[str, Any]:
         """What the job returns: the first choice, and all of them as `choices` where there are several."""

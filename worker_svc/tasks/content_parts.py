@@ -8,6 +8,7 @@ from typing import Any, Final
 from worker_svc.tasks.failures import protocol
 
 _THINKING: Final = frozenset({"thinking", "reasoning", "reasoning_text"})
+_TEXT: Final = frozenset({"text", "output_text"})
 _PLACES: Final = ("text", "thinking", "reasoning", "content", "summary", "value")
 """Where a part, or what a member like `reasoning` holds, has its text."""
 _DEEPEST: Final = 8
@@ -65,5 +66,7 @@ def _take(content: Content, part: Any) -> None:
         content.thoughts.append(text_in(part))
     elif isinstance(part.get("text"), str | dict):
         content.texts.append(text_in(part["text"]))
+    elif part.get("type") in _TEXT and (text := text_in(part)):
+        content.texts.append(text)
     else:
         content.others.append(part)

@@ -12,13 +12,15 @@ from typing import Any, Final
 from kernel.handlers import TaskError, TaskSettings
 from worker_svc.tasks.chat_request import laid_over
 from worker_svc.tasks.documents import parsed_leniently, well_formed
+from worker_svc.tasks.embedding_codings import FLOATS, Coding
 from worker_svc.tasks.failures import bad_payload, protocol
 from worker_svc.tasks.json_numbers import whole_number
 from worker_svc.tasks.kept_members import KeptMembers
+from worker_svc.tasks.wide_text import narrowed
 
-_DIGITS: Final = ".9g"
-"""So many digits tell one 32-bit float from every other."""
-_VECTORS: Final = ("embedding", "values", "vector", "float", "data")
+_TYPES: Final = ("float", "int8", "uint8", "binary", "ubinary", "base64")
+"""The kinds of numbers by which Cohere sorts its embeddings."""
+_VECTORS: Final = ("embedding", "values", "vector", "data", *_TYPES)
 """Where an entry, or what stands for one, has its vector."""
 _LISTS: Final = ("data", "embeddings", "embedding", "result", "vectors")
 """Where an answer has its entries."""
@@ -43,8 +45,10 @@ def embeddings_body(payload: Mapping[str, Any], settings: TaskSettings) -> dict[
 class Embeddings:
     """What an endpoint answered: one vector for each text of `asked`. TaskError `HANDLER_PROTOCOL` for less."""
 
-    def __init__(self, document: Any, asked: str | list[Any], dimensions: int | None = None) -> None:
-        """`dimensions` is how many numbers of each were asked for."""
+    def __init__(
+        self, document: Any, asked: str | list[Any], dimensions: int | None = None, coding: Coding = FLOATS
+    ) -> None:
+        """`dimensions` is how many numbers of each were asked for, `coding` what those in base64 are."""
         self.warning = ""
         """What is odd about the answer, for the log; empty for nothing."""
         self._document = document if isinstance(document, dict) else {}
@@ -54,11 +58,12 @@ class Embeddings:
             raise protocol("the endpoint sent no list of embeddings")
         if len(entries) != expected:
             raise protocol(f"the endpoint sent {len(entries)} embeddings, not one for each of {expected} inputs")
-        self._vectors = [_vector(entry) for entry in self._in_order(entries)]
+        self._vectors = [_vector(entry, coding) for entry in self._in_order(entries)]
+        self._entries = [_beside(entry) for entry in self._in_order(entries)]
         lengths = sorted({len(vector) for vector in self._vectors})
         if len(lengths) > 1:
             raise protocol(f"the endpoint sent embeddings of different lengths: {lengths[0]} and {lengths[-1]} numbers")
-        if dimensions is not None and lengths != [dimensions]:
+        if dimensions is not None and lengths not in ([dimensions], [-(-dimensions // coding.packs)]):
             raise protocol(f"the endpoint sent embeddings of {lengths[0]} numbers, and `dimensions` is {dimensions}")
 
     def result(self) -> dict[str, Any]:
@@ -71,7 +76,17 @@ class Embeddings:
             "embeddings": self._vectors,
             "model": well_formed(model) if isinstance(model, str) else None,
             "usage": usage.result().get("usage"),
+            **self._rest(),
         }
+
+    def _rest(self) -> dict[str, Any]:
+        """What came beside the vectors: of each text, and vectors of further types."""
+        rest: dict[str, Any] = {"entries": self._entries} if any(self._entries) else {}
+        by_type = self._document.get("embeddings")
+        if isinstance(by_type, dict) and len(by_type) > 1:
+            used = next((name for name in (*_LISTS, *_TYPES) if by_type.get(name) is not None), "")
+            rest["embeddings_by_type"] = {name: value for name, value in by_type.items() if name != used}
+        return rest
 
     def _in_order(self, entries: list[Any]) -> list[Any]:
         """By their indexes; as they came where these do not tell one from the other."""
@@ -88,7 +103,7 @@ class Embeddings:
 def read_document(raw: bytes, content_type: str) -> Any:
     """The document of an answer, whatever its media type is."""
     try:
-        return parsed_leniently(raw)
+        return parsed_leniently(narrowed(raw))
     except TaskError as error:
         raise protocol(f"{error.message} (it is called {content_type})") from error
 
@@ -106,18 +121,28 @@ def _entries(document: Any, expected: int, depth: int = 0) -> list[Any] | None:
         return None
     if depth and any(isinstance(document.get(name), str) for name in _VECTORS):
         return [document]
-    for name in (*_LISTS, "float", "values"):
+    for name in (*_LISTS, *_TYPES, "values"):
         if document.get(name) is not None:
             value = document[name]
             return [document] if isinstance(value, str) else _entries(value, expected, depth + 1)
     return None
 
 
-def _vector(entry: Any) -> list[float]:
+def _beside(entry: Any) -> dict[str, Any]:
+    """The members of an entry that are neither its vector nor its place."""
+    if not isinstance(entry, dict):
+        return {}
+    used = next((name for name in _VECTORS if entry.get(name) is not None), "")
+    kept = KeptMembers(joins=False)
+    kept.take(entry, {used, "index", "object_index", "object"})
+    return kept.result()
+
+
+def _vector(entry: Any, coding: Coding) -> list[float]:
     if isinstance(entry, dict):
-        return _vector(next((entry[name] for name in _VECTORS if entry.get(name) is not None), None))
+        return _vector(next((entry[name] for name in _VECTORS if entry.get(name) is not None), None), coding)
     if isinstance(entry, str):
-        return _from_text(entry)
+        return _from_text(entry, coding)
     if isinstance(entry, list) and len(entry) == 1 and isinstance(entry[0], list):
         entry = entry[0]
     if not isinstance(entry, list) or not entry or not all(map(_is_number, entry)):
@@ -125,24 +150,24 @@ def _vector(entry: Any) -> list[float]:
     return _finite(entry)
 
 
-def _from_text(text: str) -> list[float]:
-    """32-bit floats in base64, the least byte first; or a list of numbers as a text."""
+def _from_text(text: str, coding: Coding) -> list[float]:
+    """Numbers in base64; or a list of numbers as a text."""
     text = text.strip()
     if text.startswith("["):
         try:
-            return _vector(json.loads(text))
+            return _vector(json.loads(text), coding)
         except (ValueError, RecursionError):
             raise protocol("the endpoint sent an embedding that is no list of numbers") from None
     try:
         raw = base64.b64decode(
             text.translate(_URL_SAFE).rstrip("=") + "=" * (-len(text.rstrip("=")) % 4), validate=True
         )
-        numbers = struct.unpack(f"<{len(raw) // 4}f", raw)
+        numbers = coding.numbers(raw)
     except (ValueError, struct.error) as error:
-        raise protocol("the endpoint sent an embedding that is no base64 of floats") from error
+        raise protocol(f"the endpoint sent an embedding that is no base64 of {coding.name}") from error
     if not numbers:
         raise protocol("the endpoint sent an empty embedding")
-    return _finite([float(format(number, _DIGITS)) for number in numbers])
+    return _finite(numbers)
 
 
 def _finite(vector: list[float]) -> list[float]:

@@ -11,14 +11,18 @@ _NAMES: Final = {
     " StringAboveMaxLength ToolUseFailed JsonValidateFailed UnsupportedValue MissingRequiredParameter"
     " ValidationException ValidationError InvalidParameter UnsupportedParameter",
     401: "AuthenticationError InvalidAPIKey IncorrectAPIKey Unauthenticated Unauthorized UnrecognizedClientException",
-    402: "BillingError PaymentRequired InsufficientBalance",
-    403: "PermissionError PermissionDenied PermissionDeniedError AccessDenied AccessDeniedException Forbidden",
+    402: "BillingError PaymentRequired InsufficientBalance InsufficientQuota InsufficientCredits InsufficientFunds"
+    " BillingHardLimitReached BillingLimitExceeded BillingNotActive CreditBalanceTooLow ExceededCurrentQuotaError"
+    " Arrearage AccountOverdueError AccountBalanceInsufficient",
+    403: "AccountDeactivated AccountDisabled AccountSuspended AccessTerminated OrganizationDeactivated"
+    " OrganizationDisabled"
+    " PermissionError PermissionDenied PermissionDeniedError AccessDenied AccessDeniedException Forbidden",
     404: "NotFoundError NotFound ModelNotFound ModelNotFoundError ResourceNotFoundException DeploymentNotFound"
     " ModelDecommissioned",
     408: "ModelTimeoutException RequestTimeout",
     413: "RequestTooLarge PayloadTooLarge",
     422: "Validation UnprocessableEntity UnprocessableEntityError",
-    429: "RateLimit RateLimitError RateLimitExceeded RateLimitReached RateLimited TooManyRequests InsufficientQuota"
+    429: "RateLimit RateLimitError RateLimitExceeded RateLimitReached RateLimited TooManyRequests"
     " QuotaExceeded ResourceExhausted ThrottlingException Throttling ModelNotReadyException Requests Tokens"
     " ServiceQuotaExceededException EngineOverloaded EngineOverloadedError",
     500: "APIError InternalServerError InternalError Internal ServerError InternalServerException"
@@ -43,6 +47,16 @@ _PLACES: Final = (
 )
 OF_THE_CALLER: Final = frozenset({"contextlengthexceeded", "exceedcontextsizeerror", "modelnotfound"})
 """Names that are the caller's fault whatever the status they come with."""
+OF_THE_ACCOUNT: Final = frozenset(
+    {
+        *("accessterminated", "accountdeactivated", "accountdisabled", "accountoverdueerror", "accountsuspended"),
+        *("accountbalanceinsufficient", "arrearage", "billingerror", "billinghardlimitreached", "billinglimitexceeded"),
+        *("billingnotactive", "creditbalancetoolow", "exceededcurrentquotaerror", "insufficientbalance"),
+        *("insufficientcredits", "insufficientfunds", "insufficientquota", "organizationdeactivated"),
+        *("organizationdisabled", "paymentrequired"),
+    }
+)
+"""Names that say that the account has no means left, or is closed: a person lifts that, and no wait does."""
 
 
 def status_of(error: Any) -> int | None:
@@ -56,11 +70,20 @@ def status_of(error: Any) -> int | None:
 
 def names_the_caller(error: Any) -> int | None:
     """The status of an error whose very name says that the request is at fault; None for any other."""
+    return _named(error, OF_THE_CALLER)
+
+
+def names_the_account(error: Any) -> int | None:
+    """The status of an error whose very name says that the account is at fault; None for any other."""
+    return _named(error, OF_THE_ACCOUNT)
+
+
+def _named(error: Any, known: frozenset[str]) -> int | None:
     if not isinstance(error, dict):
         return None
     within = error.get("error") if isinstance(error.get("error"), dict) else error
     names = (_plain(within.get(place)) for place in ("code", "type")) if isinstance(within, dict) else ()
-    return next((_STATUSES[name] for name in names if name in OF_THE_CALLER), None)
+    return next((_STATUSES[name] for name in names if name in known), None)
 
 
 def _status(value: Any) -> int | None:

@@ -16,6 +16,7 @@ from worker_svc.tasks.chat_request import chat_body, model_asked
 from worker_svc.tasks.chunks import EVENTS
 from worker_svc.tasks.completion import Completion
 from worker_svc.tasks.documents import encoded
+from worker_svc.tasks.embedding_codings import coding_asked
 from worker_svc.tasks.embeddings import Embeddings, embeddings_body, read_document
 from worker_svc.tasks.endpoint import EndpointHandler
 from worker_svc.tasks.json_numbers import whole_number
@@ -47,7 +48,7 @@ class OpenAiHandler(EndpointHandler):
         async with self._endpoint.post(encoded(body), {"accept": JSON}) as answer:
             raw = await answer.document(self._wire_limit, self.settings.max_result_bytes)
         document = self._checked(read_document(raw, self._endpoint.words(answer.content_type)))
-        embeddings = Embeddings(document, body["input"], whole_number(body.get("dimensions")))
+        embeddings = Embeddings(document, body["input"], whole_number(body.get("dimensions")), coding_asked(body))
         if embeddings.warning:
             await run.log(embeddings.warning, level="warn")
         return embeddings.result()
@@ -68,4 +69,6 @@ class OpenAiHandler(EndpointHandler):
             await listener.listen(self._wire_limit)
         for name in completion.broken_calls():
             await run.log("the arguments of a tool call are no JSON", level="warn", tool=name)
+        for oddity in (*completion.oddities(), *listener.oddities()):
+            await run.log(oddity, level="warn")
         return completion.result()

@@ -8,9 +8,10 @@ from kernel import redaction
 from kernel.handlers import TaskError, TaskSettings
 from worker_svc.tasks import failures
 from worker_svc.tasks.documents import in_any_charset, parsed, well_formed
-from worker_svc.tasks.error_statuses import names_the_caller, status_of
+from worker_svc.tasks.error_statuses import names_the_account, names_the_caller, status_of
 from worker_svc.tasks.told_errors import error_in, message_of
 from worker_svc.tasks.waits import wait_told
+from worker_svc.tasks.wide_text import narrowed
 
 _LONGEST_MESSAGE: Final = 500
 _LONGEST_READ: Final = 2_000
@@ -43,7 +44,7 @@ class Words:
 
 def error_of_body(body: bytes) -> Any:
     """What the body of a refusal tells: a value of JSON, or a text."""
-    text = in_any_charset(body)
+    text = in_any_charset(_narrowed(body))
     try:
         document = parsed(text)
     except TaskError:
@@ -56,6 +57,14 @@ def error_of_body(body: bytes) -> Any:
     return document
 
 
+def _narrowed(body: bytes) -> bytes:
+    """The body in UTF-8; as it is where it is cut within a letter."""
+    try:
+        return narrowed(body)
+    except TaskError:
+        return body
+
+
 def by_status(number: int, error: Any, wait: float | None, words: Words) -> TaskError:
     """The failure of an answer whose status is no success, and whose body tells an error."""
     text = f"the endpoint answered {number}"
@@ -65,13 +74,15 @@ def by_status(number: int, error: Any, wait: float | None, words: Words) -> Task
     number = _OF_THE_SERVER.get(number, number)
     if number >= _SERVER:
         number = names_the_caller(error) or number
+    if (closed := names_the_account(error)) is not None:
+        number, wait = closed, None
     return failures.status(number, f"{text}: {said}" if said else text, wait)
 
 
 def within_answer(error: Any, words: Words, longest_wait: float) -> TaskError:
     """The failure that an error tells within an answer that began well."""
     text = f"the endpoint failed within its answer: {words(message_of(error))}"
-    number = status_of(error)
+    number = names_the_account(error) or status_of(error)
     if number is None:
         return failures.protocol(text)
     wait = wait_told(error)

@@ -48,7 +48,7 @@ class RepeatingDeltas:
 
     def _decided(self, delta: str) -> str:
         held = self.end()
-        self._cumulative = delta.startswith(held) and _is_telling(delta)
+        self._cumulative = delta.startswith(held) and is_telling(delta)
         return self._rest(delta) if self._cumulative else held + delta
 
     def _rest(self, delta: str) -> str:
@@ -57,11 +57,12 @@ class RepeatingDeltas:
         return "" if self._text.whole().strip() == delta.strip() else delta
 
     def _repeats(self, delta: str) -> bool:
-        return len(delta) == self._text.length and _is_telling(delta) and self._goes_over(delta)
+        return len(delta) == self._text.length and is_telling(delta) and self._goes_over(delta)
 
     def _goes_over(self, delta: str) -> bool:
         return len(delta) >= self._text.length and delta.startswith(self._text.whole())
 
 
-def _is_telling(text: str) -> bool:
+def is_telling(text: str) -> bool:
+    """Whether a text is so long, and of so many letters, that it is not said again by chance."""
     return len(text) >= _SHORTEST and len(set(text)) >= _FEWEST

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
+from worker_svc.tasks.json_numbers import whole_number
+
 _SAYS: Final = (
     "message",
     "Message",
@@ -19,8 +21,27 @@ _SAYS: Final = (
     "description",
     "title",
     "reason",
+    "err",
+    "exception",
+    "fault",
+    "faultstring",
+    "innererror",
 )
 """Where an error has its text: `message` as OpenAI writes it, `detail` as FastAPI does, and so on."""
+_ONLY_ERRORS: Final = (
+    "errors",
+    "error_msg",
+    "error_message",
+    "errorMessage",
+    "error_description",
+    "err",
+    "exception",
+    "fault",
+)
+"""Members that no answer has."""
+_NUMBERS: Final = ("error_code", "errorCode", "status_code", "statusCode", "code")
+_FIRST_ERROR: Final = 400
+_FAILED: Final = frozenset({"error", "failed", "failure"})
 _DEEPEST: Final = 8
 _MOST: Final = 5
 
@@ -37,9 +58,8 @@ def error_in(document: dict[str, Any], answer: str) -> Any:
         return document
     if (of_choices := _in_choices(document.get("choices"))) is not None:
         return of_choices
-    result = document.get("base_resp")
-    if isinstance(result, dict) and result.get("status_code"):
-        return {"message": result.get("status_msg"), "code": result["status_code"]}
+    if (beside := _beside(document)) is not None:
+        return beside
     reports = isinstance(document.get(answer), list) and document.get("usage")
     return None if document.get(answer) or reports else _instead_of(document)
 
@@ -58,12 +78,24 @@ def message_of(error: Any, depth: int = 0) -> str:
 
 
 def _in_choices(choices: Any) -> Any:
-    """An error that stands in a choice, or in its delta."""
+    """An error that stands in a choice, in its delta or in its message."""
     for choice in choices if isinstance(choices, list) else ():
-        for place in (choice, choice.get("delta")) if isinstance(choice, dict) else ():
+        for place in (choice, choice.get("delta"), choice.get("message")) if isinstance(choice, dict) else ():
             if isinstance(place, dict) and place.get("error"):
                 return place["error"] if isinstance(place["error"], dict) else {"message": place["error"]}
     return None
+
+
+def _beside(document: dict[str, Any]) -> Any:
+    """An error that is told beside an answer, or without one, by a member that speaks of nothing else."""
+    result = document.get("base_resp")
+    if isinstance(result, dict) and result.get("status_code"):
+        return {"message": result.get("status_msg"), "code": result["status_code"]}
+    number = next((code for name in _NUMBERS if (code := whole_number(document.get(name)))), 0)
+    if any(document.get(name) for name in _ONLY_ERRORS) or document.get("success") is False:
+        return document
+    failed = str(document.get("status")).lower() in _FAILED
+    return document if failed or number >= _FIRST_ERROR else None
 
 
 def _instead_of(document: dict[str, Any]) -> Any:

@@ -21,7 +21,7 @@ from worker_svc.tasks.text import Text
 
 _CALL_BYTES: Final = 64
 _BODIES: Final = ("function", "custom")
-_ARGUMENTS: Final = ("arguments", "input", "parameters")
+_ARGUMENTS: Final = ("arguments", "input", "parameters", "args")
 _KNOWN: Final = frozenset({"id", "index", "type", "name", *_BODIES, *_ARGUMENTS})
 _BLANKS: Final = 64
 """White space by which the same arguments may differ: more is not looked for, which would take long again and again."""
