@@ -68,6 +68,8 @@ class Outcomes:
         found = Counter([(type(item.claim.work), outcome) for item, outcome, _ in flush.told])
         for (kind, outcome), count in found.items():
             metrics.TASKS.labels(outcome=outcome).inc(count)
+            if outcome != "deferred":  # what is put off was not taken
+                self._tallies[kind].consumed.inc(count)
             if outcome != "failed":
                 self._tallies[kind].ended(outcome, count)
         if any(outcome in _FAILED for _, outcome in found):

@@ -25,7 +25,6 @@ from kernel.lanes.outcomes import Outcomes
 from kernel.lanes.publications import Flush, Publisher, Snapshot, carry
 from kernel.lanes.retry import Verdict
 from kernel.lanes.settler import Settler
-from kernel.lanes.tally import Tally
 from kernel.lanes.task_outcomes import TaskOutcomes
 from kernel.lanes.task_starter import TaskStarter
 from kernel.lanes.types import Claim
@@ -73,7 +72,6 @@ class Starter:
         self._calls = [JobCall(scripts.START, start_keys, (worker, "worker.claim", final)) for final in ("0", "1")]
         self._crash_limit = config.worker.crash_limit
         self._keep_ms = millis(config.streams.tasks.retention)
-        self._of_resources, self._of_tasks = Tally(keys.TASKS), Tally(keys.QUEUE)
 
     async def start(self, entries: Sequence[Entry], epoch: int, *, routed: bool = False) -> list[Claim]:
         """The claims among the entries. Raises `PipeLost` where it is to be repeated with the same entries.
@@ -103,15 +101,12 @@ class Starter:
         claims: list[Claim] = []
         for group, reply in zip(groups, replies, strict=False):
             claims += self._started(flush, made, group, reply, epoch)
-        resources = len(claims)
         for entry, reply in zip(tasks, replies[len(groups) :], strict=False):
             try:
                 claims += self._task_started(flush, made, entry, reply, epoch)
             except Exception as error:  # noqa: BLE001 - the record of one job, whoever wrote it, must not stop the lane
                 _log.exception("task_start_broken", error)
                 self._bury(flush, entry, "SYSTEM_INTERNAL", "the job's record holds what cannot be")
-        self._of_resources.consumed.inc(resources)
-        self._of_tasks.consumed.inc(len(claims) - resources)
         if flush.acknowledged or flush.removed or flush.streams or flush.parked:
             self._settler.publish(flush)
         if made.indexed:  # before the work begins, so that a job whose first task takes hours can be seen

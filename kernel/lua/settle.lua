@@ -5,13 +5,14 @@
 -- returns {status, fin, completed, failed, total, revision, updated ms, created ms, log offset, error, direct,
 --   then one verdict a task}; {'gone'} where there is no record any more
 -- An outcome is o (completed) | f (failed for good) | r (another attempt follows; detail is its event's data) |
--- d (put off without an attempt, likewise; one event in deferred_every_ms says so).
+-- d (put off without an attempt, likewise; one event in deferred_every_ms says so). A job of one resource that is put
+-- off and has not failed in an attempt is queued again; of more, others may be at work.
 -- A verdict is n (recorded now) | r, d (told) | s (completed before) | the error JSON it failed with before | x (fenced:
 -- a later claim owns it) | c (the job has ended without it).
 -- include listed
 local J, E, B, R, D = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local h = redis.call('HMGET', J, 'status', 'fin', 'resource_completed', 'resource_failed', 'resource_total', 'rev',
-  'updated_ts', 'created_ts', 'log_offset', 'error', 'direct', 'fence', 'flow', 'tenant', 'deferred_ts')
+  'updated_ts', 'created_ts', 'log_offset', 'error', 'direct', 'fence', 'flow', 'tenant', 'deferred_ts', 'retried')
 local status, fin = h[1], h[2] or ''
 if not status then return {'gone'} end
 local ok, bad, total = tonumber(h[3] or 0), tonumber(h[4] or 0), tonumber(h[5] or 0)
@@ -70,6 +71,10 @@ for i = 4, #ARGV, 6 do
         verdict = 'c'
       elseif outcome == 'r' then
         redis.call('XADD', E, '*', 'type', 'retry', 'ts', now, 'step', ARGV[2], 'data', ARGV[i + 5])
+        if one and not h[16] then
+          h[16] = '1'
+          redis.call('HSET', J, 'retried', h[16])
+        end
         retries = true
         verdict = 'r'
       elseif outcome == 'd' then
@@ -78,6 +83,11 @@ for i = 4, #ARGV, 6 do
           redis.call('HSET', J, 'deferred_ts', now)
           redis.call('XADD', E, '*', 'type', 'deferred', 'ts', now, 'step', ARGV[2], 'data', ARGV[i + 5])
           h[15] = now
+        end
+        if one and status == 'running' and not h[16] then
+          status, rev, updated, h[1] = 'queued', rev + 1, now, 'queued'
+          redis.call('HSET', J, 'status', status, 'updated_ts', now, 'rev', rev)
+          listed(KEYS[8], string.sub(J, 5), h[14], h[8], 'running', status)
         end
         retries = true
         verdict = 'd'

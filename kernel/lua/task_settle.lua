@@ -4,7 +4,8 @@
 -- ARGV token, step, outcome, value, data, ttl_s, deferred_every_ms
 -- returns {verdict, status, updated ms, created ms, revision, error}; {'gone'} where there is no record any more
 -- An outcome is o (done; value is the result) | f (failed for good; value is the error) | r (another attempt follows) |
--- d (put off without an attempt; one event in deferred_every_ms says so).
+-- d (put off without an attempt; one event in deferred_every_ms says so). A job that is put off and has not failed in
+-- an attempt is queued again; `put_off` is the token with which that was, should the reply be lost.
 -- Data is that of the event; ttl_s is for a record that names none. A verdict is n (recorded now) | r, d (told) |
 -- s (this attempt was recorded before) | x (fenced: a later attempt owns the job) | c (the job has ended without it).
 -- include listed
@@ -20,11 +21,12 @@ local function tell(...)
   end
 end
 local h = redis.call('HMGET', J, 'status', 'fence', 'ttl_s', 'created_ts', 'updated_ts', 'rev', 'error', 'retried', 'flow',
-  'tenant', 'deferred_ts')
+  'tenant', 'deferred_ts', 'put_off')
 local status = h[1]
 if not status then return {'gone'} end
 local updated, created, rev = whole(h[5]) or 0, whole(h[4]) or 0, whole(h[6]) or 1
 if (h[2] or '1') ~= ARGV[1] then return {'x', status, updated, created, rev, ''} end
+if ARGV[3] == 'd' and status == 'queued' and h[12] == ARGV[1] then return {'d', status, updated, created, rev, ''} end
 if status ~= 'running' then
   local verdict = (status == 'done' or status == 'error') and 's' or 'c'
   return {verdict, status, updated, created, rev, h[7] or ''}
@@ -43,6 +45,12 @@ if ARGV[3] == 'd' then
   if not last or last > tonumber(now) or last + tonumber(ARGV[7]) <= tonumber(now) then
     redis.call('HSET', J, 'updated_ts', now, 'deferred_ts', now)
     tell('type', 'deferred', 'ts', now, 'step', ARGV[2], 'data', ARGV[5])
+  end
+  local failed = whole(h[8])
+  if not failed or math.floor(failed / 1048576) < math.floor(tonumber(ARGV[1]) / 1048576) then
+    status, rev = 'queued', rev + 1
+    redis.call('HSET', J, 'status', status, 'updated_ts', now, 'rev', rev, 'fence', ARGV[1], 'put_off', ARGV[1])
+    listed(KEYS[5], string.sub(J, 5), h[10], created, 'running', status)
   end
   return {'d', status, tonumber(now), created, rev, ''}
 end

@@ -42,7 +42,7 @@ def _histogram(name: str, text: str, *labels: str, buckets: tuple[float, ...] = 
 
 # Seed 002, by its own names; `queue` is a priority list, `jobs.tasks` or `jobs:stream`.
 JOBS_PRODUCED = Counter("jobs_produced", "Jobs put onto a queue.", ["queue"], registry=REGISTRY)
-JOBS_CONSUMED = Counter("jobs_consumed", "Jobs taken from a queue.", ["queue"], registry=REGISTRY)
+JOBS_CONSUMED = Counter("jobs_consumed", "Jobs taken from a queue; not those put off.", ["queue"], registry=REGISTRY)
 JOBS_COMPLETED = Counter("jobs_completed", "Jobs that were done.", ["queue"], registry=REGISTRY)
 JOBS_FAILED = Counter("jobs_failed", "Failed attempts, by kind of failure.", ["queue", "reason"], registry=REGISTRY)
 JOBS_RETRIED = Counter("jobs_retried", "Attempts that were put off for another.", ["queue"], registry=REGISTRY)

@@ -11,12 +11,17 @@ from lane_rig import NEVER_HELD, PASSING, Rig, rig, settings, until
 from fetchbox.jobs.jobs_pb2 import JobLog, JobState, LogLevel
 from kernel import keys
 from kernel.lanes.stream import Failure, StreamLane, Success
+from kernel.telemetry.metrics import REGISTRY
 
 
 @pytest.fixture
 async def box(redis_server: str) -> AsyncIterator[Rig]:
     async with rig(settings(redis_server)) as opened:
         yield opened
+
+
+def _consumed(queue: str) -> float:
+    return REGISTRY.get_sample_value("jobs_consumed_total", {"queue": queue}) or 0
 
 
 async def _counts(box: Rig, job_id: str) -> tuple[str, int, int]:
@@ -152,16 +157,21 @@ async def test_attempts_run_out(box: Rig) -> None:
 async def test_a_deferral_costs_no_attempt(box: Rig) -> None:
     """queue_faults row 69: an open breaker burns no retries."""
     box.retries = 0
-    await box.submit(1)
+    job_id = await box.submit(1)
     lane = await box.lane()
+    before = _consumed(keys.TASKS)
     for _ in range(5):
         (claim,) = await box.claim(lane, 1)
         assert claim.attempt == 0
         deferred = await lane.settle(claim, Failure("DOWNLOAD_CIRCUIT_OPEN", "open", counts=False))
         assert deferred.outcome == "deferred"
+        record = await box.ledger.get(job_id)
+        assert record is not None
+        assert record.status == "queued"
     (claim,) = await box.claim(lane, 1)
     assert (await lane.settle(claim, Success())).outcome == "completed"
     assert [line.fields.get("outcome") for line in await box.logs()] == [None] * 5 + ["done"]
+    assert _consumed(keys.TASKS) == before + 1
 
 
 @pytest.mark.fault(27)

@@ -15,6 +15,7 @@ from fetchbox.jobs.jobs_pb2 import JobState
 from kernel import keys
 from kernel.lanes.stream import Claim, Failure, StreamLane, Success
 from kernel.telemetry import metrics
+from kernel.telemetry.metrics import REGISTRY
 
 PASSING = Failure("HANDLER_HTTP_503", "not now")
 FINAL = Failure("HANDLER_HTTP_400", "never")
@@ -115,6 +116,31 @@ async def test_the_clock_of_record_and_events_starts_at_the_end(box: Rig) -> Non
     assert [await box.redis.ttl(name) for name in names] == [-1, -1], "a running job does not expire"
     await lane.settle(claim, Success())
     assert [80 < await box.redis.ttl(name) <= 90 for name in names] == [True, True]
+
+
+async def test_a_job_that_is_put_off_after_its_start_is_queued_again_and_nothing_of_it_counts(box: Rig) -> None:
+    job_id = await box.create()
+    lane = await box.lane()
+    put_off = Failure("HANDLER_CIRCUIT_OPEN", "open", counts=False)
+    consumed = REGISTRY.get_sample_value("jobs_consumed_total", {"queue": keys.QUEUE}) or 0
+    for token in (1, 2, 3):
+        claim = await _one(box, lane)
+        assert (claim.attempt, claim.token) == (0, token)
+        # The second time is as after a lost reply.
+        assert [(await lane.settle(claim, put_off)).outcome for _ in range(2)] == ["deferred"] * 2
+        assert (await box.redis.hget(keys.job(job_id), "status")) == b"queued"
+        assert await box.redis.zscore(f"{keys.STATES}:queued", job_id) is not None
+        assert await box.redis.zscore(f"{keys.STATES}:running", job_id) is None
+    claim = await _one(box, lane)
+    assert (await lane.settle(claim, PASSING)).outcome == "retrying"
+    assert (await lane.settle(await _one(box, lane), put_off)).outcome == "deferred"
+    assert (await box.redis.hget(keys.job(job_id), "status")) == b"running", "it has failed in an attempt"
+    assert (await lane.settle(await _one(box, lane), Success())).outcome == "completed"
+    told = await box.told(job_id)
+    assert [data for kind, data in told if kind == "running"] == ['{"attempt":1}'] * 4 + ['{"attempt":2}'] * 2
+    assert [kind for kind, _ in told].count("deferred") == 1
+    after = REGISTRY.get_sample_value("jobs_consumed_total", {"queue": keys.QUEUE}) or 0
+    assert after - consumed == 2, "two attempts"
 
 
 async def test_an_attempt_that_will_be_repeated_is_told_and_waits_outside_a_slot(box: Rig) -> None:
