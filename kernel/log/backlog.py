@@ -173,7 +173,7 @@ class Backlogs:
         return [_Tail(_ids(unread), least.get(head.stream)) for head, unread in zip(heads, replies, strict=False)]
 
     async def _one(self, head: _Head, tail: _Tail, now: int) -> Backlog:
-        unread = parse_id(tail.unread[0])[0] if tail.unread else None
+        unread = parse_id(tail.unread[0])[0] if tail.unread and head.stream.group else None
         oldest = min((ms for ms in (unread, tail.least) if ms is not None), default=None)
         return Backlog(
             topic=head.stream.topic,
