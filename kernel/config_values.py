@@ -20,8 +20,17 @@ _LONGEST_NS = 876_000 * 3600 * 10**9
 _SHOWN = 128
 _INTEGERS = frozenset({FieldDescriptor.CPPTYPE_INT32, FieldDescriptor.CPPTYPE_INT64, FieldDescriptor.CPPTYPE_UINT32})
 _FLOATS = frozenset({FieldDescriptor.CPPTYPE_DOUBLE, FieldDescriptor.CPPTYPE_FLOAT})
-_TOKENS = frozenset({"security.operator_tokens", "security.tenant_tokens"})
-_NO_TOKENS = "is there and empty, and so everybody would be trusted: leave it out where that is meant"
+_NEVER_EMPTY = {
+    "fetchbox.config.v1.Security.operator_tokens": "everybody would be trusted",
+    "fetchbox.config.v1.Security.tenant_tokens": "everybody would be trusted",
+    "fetchbox.config.v1.Tls.client_ca_file": "clients would need no certificate",
+    "fetchbox.config.v1.Tls.cert_file": "nothing would be encrypted",
+    "fetchbox.config.v1.Tls.key_file": "nothing would be encrypted",
+    "fetchbox.config.v1.Secret.tenants": "every tenant might use it",
+    "fetchbox.config.v1.Secret.job_types": "every job type might use it",
+    "fetchbox.config.v1.Secret.hosts": "it might be sent wherever the configuration says",
+}
+"""What lets in more when it is empty than when it is not, and what that would mean."""
 
 
 class ConfigError(Exception):
@@ -95,11 +104,10 @@ class _Broken:
 def _set(message: Message, field: FieldDescriptor, value: Any, key: str, from_text: bool) -> None:
     entry = field.message_type
     if entry is not None and entry.GetOptions().map_entry:
-        _set_map(getattr(message, field.name), entry.fields_by_name["value"], _table(value), key, from_text)
+        _require_some(field, table := _table(value))
+        _set_map(getattr(message, field.name), entry.fields_by_name["value"], table, key, from_text)
     elif field.is_repeated:
-        items = _items(value, from_text)
-        if not items and key in _TOKENS:
-            raise ValueError(_NO_TOKENS)
+        _require_some(field, items := _items(value, from_text))
         del getattr(message, field.name)[:]
         getattr(message, field.name).extend(_scalar(field, item, from_text) for item in items)
     elif entry is not None and entry.full_name == Duration.DESCRIPTOR.full_name:
@@ -108,7 +116,15 @@ def _set(message: Message, field: FieldDescriptor, value: Any, key: str, from_te
         apply(getattr(message, field.name), _table(value), prefix=f"{key}.", from_text=from_text)
         getattr(message, field.name).SetInParent()
     else:
+        _require_some(field, value)
         setattr(message, field.name, _scalar(field, value, from_text))
+
+
+def _require_some(field: FieldDescriptor, value: Any) -> None:
+    """Raises for an empty value of a field that would let in everybody then."""
+    if value in ("", [], {}) and field.full_name in _NEVER_EMPTY:
+        meaning = _NEVER_EMPTY[field.full_name]
+        raise ValueError(f"is there and empty, and so {meaning}: leave it out where that is meant")
 
 
 def _items(value: Any, from_text: bool) -> list[Any]:
@@ -123,8 +139,6 @@ def _items(value: Any, from_text: bool) -> list[Any]:
 
 def _set_map(target: Any, field: FieldDescriptor, table: Mapping[str, Any], key: str, from_text: bool) -> None:
     broken = _Broken()
-    if not table and key in _TOKENS:
-        raise ValueError(_NO_TOKENS)
     for name, value in table.items():
         with broken.noted(key):
             if not isinstance(name, str):

@@ -6,6 +6,7 @@ import hashlib
 
 from fetchbox.config.v1.config_pb2 import Config
 from fetchbox.jobs.jobs_pb2 import LOG_LEVEL_INFO, DownloadTask, JobLog
+from kernel import redaction
 from kernel.clock import Clock
 from kernel.foreign_text import LONGEST_ALL, fit, fit_fields
 from kernel.handlers import StoredObject
@@ -82,8 +83,8 @@ class Attempt:
             job_id=self._task.job_id,
             resource_id=self._task.resource_id,
             level=LOG_LEVEL_INFO,
-            message=fit(message, LONGEST_ALL),
-            fields=fit_fields(fields),
+            message=redaction.text(fit(message, LONGEST_ALL)),
+            fields=redaction.fields(fit_fields(fields)),
             timestamp_ms=self._clock.now_ms(),
             trace_id=self._task.trace_id,
         )

@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from fetchbox.jobs.jobs_pb2 import LOG_LEVEL_ERROR, LOG_LEVEL_INFO, LOG_LEVEL_WARN, DownloadTask, JobLog, LogLevel
+from kernel import redaction
 from kernel.clock import Clock
 from kernel.errors import is_retryable
 from kernel.foreign_text import fit, fit_fields
@@ -64,8 +65,8 @@ class Endings:
             job_id=task.job_id,
             resource_id=task.resource_id,
             level=level,
-            message=fit(message),
-            fields=fit_fields(fields),
+            message=redaction.text(fit(message)),
+            fields=redaction.fields(fit_fields(fields)),
             timestamp_ms=self._clock.now_ms(),
             trace_id=task.trace_id,
         )

@@ -12,6 +12,7 @@ from buf.validate import validate_pb2
 from fetchbox.errors.v1 import errors_pb2
 from fetchbox.jobs.jobs_pb2 import JobLog, LogLevel, QueuedTask
 from fetchbox.worker.v1.worker_service_pb2 import TaskEvent
+from kernel import redaction
 from kernel.clock import Clock
 from kernel.errors import failure_name
 from kernel.flows.label import Label, read_label
@@ -193,8 +194,8 @@ class Run:
         return JobLog(
             job_id=self.job_id,
             level=LogLevel.Value(f"LOG_LEVEL_{level.upper()}"),
-            message=_text(message),
-            fields={_text(name): _text(value) for name, value in fields.items()},
+            message=redaction.text(_text(message)),
+            fields=redaction.fields({_text(name): _text(value) for name, value in fields.items()}),
             timestamp_ms=self._terms.clock.now_ms(),
             trace_id=task.trace_id if task is not None else "",
         )

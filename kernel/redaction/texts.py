@@ -29,7 +29,10 @@ _MARKED: Final = re.compile(_ALONE, re.IGNORECASE)
 _URL: Final = re.compile(r"(?<![a-zA-Z0-9+.-])([0-9+.-]*)([a-zA-Z][a-zA-Z0-9+.-]*+://[^\s\"'<>]+)")
 """Looked for only where a word begins: from each letter of a long one anew would take minutes."""
 _HEADER: Final = re.compile(r"\b((?:proxy-)?authorization|(?:set-)?cookie)(\"?'?\s*[:=]\s*)[^\r\n]+", re.IGNORECASE)
-_BEARER: Final = re.compile(r"\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{8,}", re.IGNORECASE)
+_BEARER: Final = re.compile(
+    r"\b((?i:bearer|basic))\s+(?:[A-Za-z0-9._~+/=-]{8,}|(?=[a-z._~+/=-]{0,7}[A-Z0-9])(?!Auth\b)[A-Za-z0-9._~+/=-]+)"
+)
+"""A short word in lower case letters is prose: `a bearer token is missing`."""
 _ASSIGNED: Final = re.compile(
     r"(?<![\w.$\[\]-])(?:([\w.$\[\]-]++)(?:\\{0,8}[\"'])?+(\s{0,8}(?:=>|:=|=|:)\s{0,8})|--([\w.-]++)(\s{1,8})(?!-))(\\{0,8}[\"'])?+"
 )

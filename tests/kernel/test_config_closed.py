@@ -43,6 +43,26 @@ def test_tenant_tokens_of_the_environment_that_are_none_are_refused(tmp_path: Pa
     assert any("TENANT_TOKENS" in key or "tenant_tokens" in key for key in found), found
 
 
+@pytest.mark.parametrize(
+    ("key", "text"),
+    [
+        *(
+            (f"security.tls.{name}", f'[security.tls]\n{name} = ""\n')
+            for name in ("client_ca_file", "cert_file", "key_file")
+        ),
+        *(
+            (f"secrets.A.{name}", f'[secrets.A]\nsource = "env:A"\nuses = ["task_endpoint"]\n{name} = []\n')
+            for name in ("tenants", "job_types", "hosts")
+        ),
+    ],
+)
+def test_what_lets_in_more_when_it_is_empty_is_not_empty(tmp_path: Path, key: str, text: str) -> None:
+    found = broken(tmp_path, text, A="a")
+    assert found[key].startswith("is there and empty")
+    name = f"FETCHBOX_{key.replace('.', '_').upper()}"
+    assert key.startswith("secrets.") or set(broken(tmp_path, "", **{name: ""})) == {name}
+
+
 def test_one_token_is_one_caller(tmp_path: Path) -> None:
     text = '[security]\noperator_tokens = ["same-t0ken"]\ntenant_tokens = { "same-t0ken" = "alpha" }\n'
     found = broken(tmp_path, text)

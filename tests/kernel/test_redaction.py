@@ -87,6 +87,13 @@ PLAIN = [
 ]  # fmt: skip
 
 
+@pytest.mark.parametrize("short", ["PLANTK", "abc12", "x1", "A", "a.b-C"])
+def test_a_bearer_token_is_hidden_however_short(short: str) -> None:
+    assert redaction.text(f"refused Bearer {short}, try again") == "refused Bearer REDACTED, try again"
+    for prose in ("a bearer token is missing", "Basic Auth is required", "the bearer of news"):
+        assert redaction.text(prose) == prose
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_secret_names_are_known_in_every_place(name: str) -> None:
     assert redaction.is_secret_name(name)
