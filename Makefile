@@ -46,8 +46,12 @@ test: setup-spark ## Sets up and runs the tests
 	$(PYTEST)
 
 .PHONY: test-long
-test-long: setup-spark ## The tests that take minutes: both gateways side by side, and a platform fuzzed by its OpenAPI document
-	pytest -m long
+test-long: setup-spark ## The tests that take minutes, and more examples of the properties
+	HYPOTHESIS_PROFILE=long $(PYTEST) -m 'long or not long'
+
+.PHONY: bytecode
+bytecode: setup-spark ## Compiles the tests once, before several processes do
+	pytest --collect-only --quiet > /dev/null
 
 .PHONY: test-redis
 test-redis: setup ## The tests on another server: make test-redis SERVER=/usr/bin/redis-server

@@ -31,8 +31,10 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[1]
 _MEMORY = Path("/dev/shm")
 
-hypothesis.settings.register_profile("busy", deadline=None)  # how long an example takes is the machine's affair
-hypothesis.settings.load_profile("busy")
+# How long an example takes is the machine's affair. `make test-long` tries more of them.
+hypothesis.settings.register_profile("quick", deadline=None, max_examples=40)
+hypothesis.settings.register_profile("long", deadline=None, max_examples=200)
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 
 _SLOW = ("test_spark_", "outages", "pipeline", "stack", "worker", "producer", "telemetry")

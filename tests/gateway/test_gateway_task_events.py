@@ -294,6 +294,7 @@ async def test_no_event_of_a_bare_worker_breaks_the_stream(live: Live, name: str
     assert int(odd.json["ts"]) < 1 << 63
 
 
+@pytest.mark.long
 @pytest.mark.req("R004-events.02")
 @pytest.mark.fault(65)
 async def test_thousands_of_clients_come_and_go_and_leave_nothing(live: Live, resources: Resources) -> None:

@@ -40,8 +40,8 @@ async def unruly(tmp_path: Path) -> AsyncIterator[UnrulyRedis]:
 async def world(
     loopback: Config, unruly: UnrulyRedis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[World]:
-    monkeypatch.setattr(operator, "_EXPIRE_SECONDS", 0.5)
-    monkeypatch.setattr(duties, "_KEEP_SECONDS", 0.5)
+    monkeypatch.setattr(operator, "_EXPIRE_SECONDS", 1.0)
+    monkeypatch.setattr(duties, "_KEEP_SECONDS", 1.0)
     files = tmp_path / "files"
     files.mkdir()
     async with platform(paced(loopback, files), unruly) as made:

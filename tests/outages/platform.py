@@ -23,21 +23,22 @@ from tests.outages.rig import UnrulyRedis
 from worker_svc import bootstrap as worker
 from worker_svc import reaper_bootstrap as reaper
 
-HEALED = 45.0
-"""The bound within which every loop has to be well again, in seconds: twice the longest pause, on a busy machine."""
+HEALED = 110.0
+"""The bound within which every loop has to be well again, in seconds: four times the longest pause, since a machine may
+be busy."""
 
 
 def paced(config: Config, files: Path) -> Config:
     """The configuration with paces that suit a test, handlers that need no network, and a directory to look at."""
     paces = {
-        "worker": {"block": 100, "reap_interval": 200, "heartbeat_ttl": 3000, "drain_grace": 5000},
+        "worker": {"block": 100, "reap_interval": 500, "heartbeat_ttl": 3000, "drain_grace": 5000},
         "redis": {"read_timeout": 1000, "dial_timeout": 1000, "write_timeout": 1000},
-        "ingest": {"submit_lease": 1000, "sweep_interval": 300},
-        "operator": {"prune_interval": 300},
-        "observability": {"queue_sample_interval": 300},
-        "reaper": {"interval": 300},
+        "ingest": {"submit_lease": 1000, "sweep_interval": 1000},
+        "operator": {"prune_interval": 1000},
+        "observability": {"queue_sample_interval": 1000},
+        "reaper": {"interval": 1000},
         "producer": {"scan_interval": 1000, "settle": 100},
-        "flow_engine": {"lease": 2000, "check_interval": 1000, "tidy_interval": 300},
+        "flow_engine": {"lease": 2000, "check_interval": 1000, "tidy_interval": 1000},
     }
     for section, values in paces.items():
         for name, ms in values.items():
@@ -135,7 +136,7 @@ async def soon(met, problem, seconds: float = HEALED) -> None:
     end = loop.time() + seconds
     while not await met():
         assert loop.time() < end, problem()
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0.2)
 
 
 @contextlib.asynccontextmanager

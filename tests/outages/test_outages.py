@@ -15,6 +15,7 @@ async def test_a_killed_server_comes_back(world: World) -> None:
     await world.heals_and_ends()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("command", ["CLIENT KILL TYPE normal SKIPME yes", "SCRIPT FLUSH"])
 @pytest.mark.fault(8, 40)
 async def test_something_is_lost_every_second(world: World, command: str) -> None:
@@ -24,6 +25,7 @@ async def test_something_is_lost_every_second(world: World, command: str) -> Non
     await world.heals_and_ends()
 
 
+@pytest.mark.long
 @pytest.mark.fault(35)
 async def test_all_data_is_lost_once(world: World) -> None:
     world.redis.do("FLUSHALL")
@@ -31,6 +33,7 @@ async def test_all_data_is_lost_once(world: World) -> None:
     await world.heals_and_ends()
 
 
+@pytest.mark.long
 @pytest.mark.fault(47)
 async def test_without_memory_all_that_was_accepted_is_done_and_nothing_else(world: World) -> None:
     world.redis.do("CONFIG SET maxmemory 1")

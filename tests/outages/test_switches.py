@@ -5,6 +5,7 @@ import pytest
 from tests.outages.conftest import World
 
 
+@pytest.mark.long
 @pytest.mark.fault(20, 43)
 async def test_a_demoted_master_is_left_for_its_caught_up_replica(world: World) -> None:
     replica = await world.redis.replica()
@@ -14,6 +15,7 @@ async def test_a_demoted_master_is_left_for_its_caught_up_replica(world: World) 
     assert world.redis.fact("role", server=old) == "slave"
 
 
+@pytest.mark.long
 @pytest.mark.fault(40, 41, 43)
 async def test_a_master_that_vanishes_without_a_word_is_left_for_its_caught_up_replica(world: World) -> None:
     replica = await world.redis.replica()
@@ -22,6 +24,7 @@ async def test_a_master_that_vanishes_without_a_word_is_left_for_its_caught_up_r
     await world.heals_and_ends()
 
 
+@pytest.mark.long
 @pytest.mark.fault(18)
 async def test_writes_hang_until_leases_are_over(world: World) -> None:
     world.redis.do("CLIENT PAUSE 600000 WRITE")

@@ -52,6 +52,7 @@ def test_the_java_of_the_package_runs_it_and_the_clock_of_the_machine_does_not_m
     assert not any(word in done.stderr for word in ("Traceback", "\tat ", "jdk.incubator.vector"))
 
 
+@pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.timeout(300)  # as above
 def test_spark_submit_runs_it(config: Config, lake: Lake) -> None:

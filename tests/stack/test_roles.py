@@ -203,6 +203,7 @@ def test_a_ready_file_that_cannot_be_written_ends_the_start(cli: CommandLine, co
     assert run.returncode == 4, run
 
 
+@pytest.mark.long
 def test_up_runs_a_producer_where_a_directory_is_named(cli: CommandLine) -> None:
     (cli.directory / "in").mkdir()
     (cli.directory / "in" / "a.txt").write_text("hello")

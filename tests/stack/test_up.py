@@ -159,6 +159,7 @@ operator = "{config.operator.listen}"
         assert process.wait(30) == 0
 
 
+@pytest.mark.long
 def test_demo_proves_everything_and_leaves_nothing(cli: CommandLine) -> None:
     cli.environ["TMPDIR"] = str(cli.directory)
     began = time.monotonic()
@@ -173,6 +174,7 @@ def test_demo_proves_everything_and_leaves_nothing(cli: CommandLine) -> None:
     assert list(cli.directory.iterdir()) == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_an_interrupted_demo_leaves_nothing(cli: CommandLine, number: signal.Signals, code: int) -> None:
     cli.environ["TMPDIR"] = str(cli.directory)
