@@ -37,6 +37,12 @@ hypothesis.settings.register_profile("long", deadline=None, max_examples=200)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 
+_SHARED = {
+    "spark": ("test_spark_",),
+    "platform": ("test_cli_f", "test_cli_tasks", "test_examples", "test_flow_pages", "test_platform"),
+}
+"""What one process starts for all of these files: a JVM, and a platform with every role as a process."""
+
 _SLOW = ("test_spark_", "outages", "pipeline", "stack", "worker", "producer", "telemetry")
 """Files and folders of long tests, the longest first: whoever comes last is waited for."""
 
@@ -53,17 +59,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """`--dist loadfile`, with all tests that need Spark as if they were in one file: its start is dear."""
+    """`--dist loadfile`, with all files that share something dear as if they were one."""
     if config.getoption("dist") != "loadfile":
         return None
     from xdist.scheduler import LoadFileScheduling  # noqa: PLC0415  # where it is not installed, nobody asks
 
-    class OneSession(LoadFileScheduling):
+    class Shared(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file = super()._split_scope(nodeid)
-            return "spark" if Path(file).name.startswith("test_spark_") else file
+            return next((name for name, files in _SHARED.items() if Path(file).name.startswith(files)), file)
 
-    return OneSession(config, log)
+    return Shared(config, log)
 
 
 @pytest.fixture(autouse=True)
