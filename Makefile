@@ -47,7 +47,7 @@ test: setup-spark ## Sets up and runs the tests
 
 .PHONY: test-long
 test-long: setup-spark ## The tests that take minutes, and more examples of the properties
-	HYPOTHESIS_PROFILE=long $(PYTEST) -m 'long or not long'
+	ALL_EXAMPLES=1 $(PYTEST) -m 'long or not long'
 
 .PHONY: bytecode
 bytecode: setup-spark ## Compiles the tests once, before several processes do

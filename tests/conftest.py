@@ -23,6 +23,7 @@ from cli.sample_site import SampleSite
 from fetchbox.config.v1.config_pb2 import Config
 from kernel.config import defaults
 from kernel.telemetry import metrics
+from tests.examples import most
 
 if TYPE_CHECKING:
     from kernel.resources import Resources
@@ -31,10 +32,9 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[1]
 _MEMORY = Path("/dev/shm")
 
-# How long an example takes is the machine's affair. `make test-long` tries more of them.
-hypothesis.settings.register_profile("quick", deadline=None, max_examples=40)
-hypothesis.settings.register_profile("long", deadline=None, max_examples=200)
-hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
+# How long an example takes is the machine's affair.
+hypothesis.settings.register_profile("busy", deadline=None, max_examples=most(100))
+hypothesis.settings.load_profile("busy")
 
 
 _SHARED = {

@@ -159,7 +159,7 @@ HOSTILE = [
 
 @pytest.mark.parametrize("names", HOSTILE, ids=".".join)
 def test_no_body_makes_more_work_than_its_size_allows_at_any_stage(names: tuple[str, ...]) -> None:
-    for size in (4 << 20, 16 << 20, 64 << 20):
+    for size in (4 << 20, 24 << 20):
         packed = nested(names, size)
         done, pieces = cost(names, packed)
         allowed = FREE_WORK + MOST_EXPANSION * len(packed)
@@ -202,7 +202,7 @@ async def test_a_small_body_of_nested_codings_is_given_up_as_unverified() -> Non
 
 @pytest.mark.parametrize("names", HOSTILE, ids=".".join)
 async def test_what_people_pack_is_verified(names: tuple[str, ...]) -> None:
-    data = b"".join(b'{"id": %d, "state": "completed", "size": 1024}\n' % number for number in range(50_000))
+    data = b"".join(b'{"id": %d, "state": "completed", "size": 1024}\n' % number for number in range(10_000))
     packed = data
     for name in names:
         packed = PACKERS[name](packed)

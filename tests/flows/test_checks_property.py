@@ -14,6 +14,7 @@ from fetchbox.flow.v1 import data_pb2, event_pb2
 from kernel.flows.compiled import compiled
 from kernel.flows.kinds import RULES
 from kernel.validation import violations
+from tests.examples import most
 
 DESCRIPTORS = [
     *(data_pb2.DESCRIPTOR.message_types_by_name[name] for name in sorted({rule.data for rule in RULES.values()})),
@@ -77,7 +78,7 @@ def _judged(descriptor: Descriptor, value: dict[str, Any]) -> list[str] | None:
 def test_the_checks_say_what_protovalidate_says(descriptor: Descriptor) -> None:
     check = compiled(descriptor)
 
-    @settings(max_examples=60)
+    @settings(max_examples=most(60))
     @given(_objects(descriptor))
     def agree(value: dict[str, Any]) -> None:
         judged, found = _judged(descriptor, value), check(value)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from fetchbox.config.v1.config_pb2 import Flow
 from kernel.flows.ending import ending
+from tests.examples import most
 from tests.flows.world import World, defined
 
 _KEYS = "abcdef"
@@ -100,7 +101,7 @@ def _finish(world: World) -> None:
     raise AssertionError("the run does not end")
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=most(120), deadline=None)
 @given(flow=_flows(), data=st.data())
 @pytest.mark.req("R003-1.2.11")
 @pytest.mark.req("R003-1.2.20")
@@ -124,7 +125,7 @@ def test_any_run_is_legal_and_ends(flow: Flow, data: st.DataObject) -> None:
         assert all(step.status == "completed" for step in world.state.steps.values())
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=most(60), deadline=None)
 @given(flow=_flows(), data=st.data())
 def test_who_looks_again_at_what_was_decided_decides_nothing_more(flow: Flow, data: st.DataObject) -> None:
     """Time standing still, and nothing having happened, there is nothing to record a second time."""

@@ -19,6 +19,7 @@ from kernel.flows.events import data_of, draft, meta_of
 from kernel.flows.journal import Append, Journal
 from kernel.flows.state import state_of
 from kernel.flows.types import Appended, FlowState, Run, RunGoneError
+from tests.examples import most
 
 _MOST: Final = 12
 _STEPS: Final = ("fetch", "resize it")
@@ -111,7 +112,7 @@ def _check(told: _Told, timeline: Sequence[Event], tail: int) -> set[str]:
 
 
 @pytest.mark.parametrize("kind", ADAPTERS)
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=most(15), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(acts=_acts)
 async def test_no_line_comes_before_its_attempt_and_none_is_lost(
     request: pytest.FixtureRequest, kind: str, acts: list[tuple[str, list]]

@@ -21,6 +21,7 @@ from kernel.errors import FetchboxError
 from kernel.flows.deliveries import Delivered, Hit
 from kernel.flows.events import data_of, members_of
 from kernel.flows.types import FlowState
+from tests.examples import most
 from tests.flows.gate_rig import GateRig, gate
 from tests.flows.legal import violations
 
@@ -170,7 +171,7 @@ def test_any_interleaving_settles_a_gate_once_and_loses_nothing(redis_server: st
         opening = GateRig.at(redis_server)
         rig = runner.run(opening.__aenter__())
 
-        @settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+        @settings(max_examples=most(80), deadline=None, suppress_health_check=list(HealthCheck))
         @given(reason=st.sampled_from(["event", "webhook", "manual"]), rounds=st.lists(_ROUND, max_size=8))
         def whatever_comes(reason: str, rounds: list[list[tuple[str, int]]]) -> None:
             runner.run(_told(rig, reason, rounds))

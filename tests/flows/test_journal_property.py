@@ -17,6 +17,7 @@ from fetchbox.flow.v1.event_pb2 import VIEW_TIMELINE, Event
 from kernel.flows import kinds
 from kernel.flows.state import state_of
 from kernel.flows.types import Run
+from tests.examples import most
 
 _RUN = Run(FLOW_ID, FLOW_NAME)
 
@@ -35,7 +36,7 @@ def _pieces(events: Sequence[Event], sizes: Sequence[int]) -> list[list[Event]]:
 
 @pytest.mark.parametrize("kind", ADAPTERS)
 @pytest.mark.req("R003-goals.01", "R003-1.3.04", "R003-3.3.08")
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=most(15), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(history=legal(), sizes=st.lists(st.integers(1, 5), min_size=1, max_size=4))
 async def test_projections_follow_any_legal_history(
     request: pytest.FixtureRequest, kind: str, history: History, sizes: list[int]

@@ -20,6 +20,7 @@ from kernel.flows.project import project
 from kernel.flows.reduce import SnapshotReducer, StepsReducer, reduce_runs, reduce_snapshot, reduce_steps
 from kernel.flows.state import state_of
 from kernel.flows.types import FlowState
+from tests.examples import most
 
 STATUS_AFTER = {
     "step.scheduled": "scheduled",
@@ -117,7 +118,7 @@ def outline_told(step: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.req("R003-2.3.45")
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=most(200))
 @given(legal(), st.data())
 def test_reducing_the_patches_of_a_legal_run_equals_reducing_its_timeline(history: History, data: st.DataObject):
     events = history.events[: data.draw(st.integers(1, len(history.events)))]
@@ -127,7 +128,7 @@ def test_reducing_the_patches_of_a_legal_run_equals_reducing_its_timeline(histor
 
 
 @pytest.mark.req("R003-2.3.45")
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=most(200))
 @given(st.one_of(shuffled(), with_echoes().map(lambda pair: pair[1]), anything()))
 def test_reducing_the_patches_of_any_run_equals_folding_its_timeline(events: list[Event]):
     streams, state = projected(events), state_of(events)

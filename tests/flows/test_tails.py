@@ -26,6 +26,7 @@ from kernel.flows.wiring import StoreWiring
 from kernel.log.offsets import parse_id
 from kernel.log.redis import RedisLog
 from kernel.watch import feed
+from tests.examples import most
 
 VIEWS = (VIEW_TIMELINE, VIEW_SNAPSHOT, VIEW_STEPS, VIEW_LOGS)
 
@@ -110,7 +111,7 @@ async def test_a_tail_of_rare_kinds_passes_over_any_number_of_others(rig: TailRi
     patterns=st.sampled_from([[], ["step.**"], ["step.attempt.*", "flow.*"], ["runner.log"], ["no.such"]]),
     view=st.sampled_from([VIEW_TIMELINE, VIEW_STEPS]),
 )
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=most(25), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @pytest.mark.req("R003-2.4.04")
 async def test_a_client_that_comes_and_goes_sees_each_record_once(
     rig: TailRig, takes: list[int], patterns: list[str], view: View.ValueType

@@ -18,9 +18,10 @@ from gateway import document
 from gateway.codec import Codec
 from gateway.mismatch import MismatchError
 from gateway.options import Options
+from tests.examples import most
 from tests.gateway.messages import messages
 
-SLOW = settings(deadline=None, max_examples=150, suppress_health_check=list(HealthCheck))
+SLOW = settings(deadline=None, max_examples=most(150), suppress_health_check=list(HealthCheck))
 
 
 def _types() -> list[Descriptor]:

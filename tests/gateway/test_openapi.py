@@ -23,6 +23,7 @@ from gateway.openapi.operations import path_of
 from gateway.pages import load
 from gateway.routes import routes_of
 from gateway.template import parse
+from tests.examples import most
 from tests.gateway.messages import messages
 from tests.gateway.support import Rule, add_service
 
@@ -110,7 +111,7 @@ def _answers() -> list[Descriptor]:
     return [found[name] for name in sorted(found) if not name.startswith("google.")]
 
 
-@settings(deadline=None, max_examples=150, suppress_health_check=list(HealthCheck))
+@settings(deadline=None, max_examples=most(150), suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_what_the_codec_prints_is_what_the_document_says(data: st.DataObject) -> None:
     descriptor = data.draw(st.sampled_from(_answers()))
@@ -130,7 +131,7 @@ def _document_of_answer(descriptor: Descriptor) -> dict[str, Any]:
     raise AssertionError(descriptor.full_name)
 
 
-@settings(deadline=None, max_examples=100, suppress_health_check=list(HealthCheck))
+@settings(deadline=None, max_examples=most(100), suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_so_it_is_for_every_kind_of_field(echo_pool: DescriptorPool, data: st.DataObject) -> None:
     thing = echo_pool.FindMessageTypeByName("echo.v1.Thing")

@@ -18,6 +18,7 @@ from ingest_svc.rules import check, compiled, url_fault
 from ingest_svc.strict_json import JsonError, members
 from kernel.request_headers import FORBIDDEN_HEADERS
 from kernel.validation import violations
+from tests.examples import most
 
 names = st.text(alphabet="aAbB-", min_size=1, max_size=3) | st.sampled_from(["Host", "TE", "Referer"])
 words = st.text(alphabet=st.characters(codec="utf-8"), max_size=12)
@@ -111,7 +112,7 @@ def nearly_good(draw: st.DrawFn) -> dict[str, Any]:
 
 
 @given(nearly_good())
-@settings(deadline=None, max_examples=500)
+@settings(deadline=None, max_examples=most(500))
 def test_quick_way_takes_only_what_the_rules_take_and_reads_it_alike(document: dict[str, Any]) -> None:
     found = members(json.dumps(document).encode(), "document")
     draft = read_members(found)

@@ -29,6 +29,7 @@ from kernel.ledger.task_queue import NewTask, TaskQueue
 from kernel.log.topics import provision
 from kernel.pipe import Command, PipeLost
 from kernel.redis import RedisClients
+from tests.examples import most
 
 Fate = Literal["well", "request lost", "reply lost"]
 FATES: tuple[Fate, ...] = ("well", "well", "well", "request lost", "reply lost")
@@ -238,7 +239,7 @@ def config(redis_server: str) -> Config:
 
 def test_creators_that_stop_anywhere_lose_and_double_nothing(config: Config) -> None:
     @settings(
-        max_examples=250,
+        max_examples=most(250),
         deadline=None,
         database=None,
         suppress_health_check=list(HealthCheck),

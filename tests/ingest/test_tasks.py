@@ -9,6 +9,7 @@ from fetchbox.jobs.jobs_pb2 import DownloadTask
 from ingest_svc import hints
 from ingest_svc.tasks import is_stock, pack, stock_tasks, unpack
 from kernel.handlers import DefaultHandler, Manifest, Resource, plan_tasks
+from tests.examples import most
 from tests.ingest import handlers
 
 words = st.text(alphabet=st.characters(codec="utf-8"), max_size=8)
@@ -34,7 +35,7 @@ types = st.builds(
 
 
 @given(resources, types)
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=most(200))
 async def test_stock_tasks_are_those_of_the_default_handler(found: list[Resource], settings_: JobType) -> None:
     view = Manifest("job", "gallery", tuple(found), settings_, "tenant", "a" * 32, "s3://bucket/key")
     handler = DefaultHandler({})

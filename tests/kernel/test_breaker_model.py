@@ -17,6 +17,7 @@ from kernel import keys
 from kernel.breakers.book import Standing
 from kernel.breakers.types import Terms
 from kernel.redis import RedisClients
+from tests.examples import most
 
 T = TypeVar("T")
 NAME = "host:example.org"
@@ -198,6 +199,6 @@ def test_a_breaker_is_as_its_model(redis_server: str) -> None:
     run_state_machine_as_test(
         machine,
         settings=settings(
-            max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+            max_examples=most(60), stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
         ),
     )

@@ -20,6 +20,7 @@ from kernel.lanes.item import Item
 from kernel.lanes.retry import Verdict
 from kernel.lanes.stream import Claim, Failure, StreamLane, Success
 from kernel.redis import RedisClients
+from tests.examples import most
 
 T = TypeVar("T")
 WORKERS = ("w0", "w1", "w2")
@@ -327,7 +328,7 @@ def test_any_interleaving_settles_each_task_once(redis_server: str) -> None:
     run_state_machine_as_test(
         Machine,
         settings=settings(
-            max_examples=30,
+            max_examples=most(30),
             stateful_step_count=40,
             deadline=None,
             suppress_health_check=list(HealthCheck),

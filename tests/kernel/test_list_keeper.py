@@ -18,6 +18,7 @@ from kernel.lists.keeper import ListKeeper
 from kernel.lists.sampler import QueueSampler, waiting_ms
 from kernel.redis import RedisClients
 from kernel.telemetry.metrics import REGISTRY
+from tests.examples import most
 
 HOUR = 3_600_000
 
@@ -117,7 +118,7 @@ step = st.tuples(st.sampled_from(["push", "take oldest", "take newest", "keep", 
 
 
 @given(steps=st.lists(step, max_size=30), longest=st.integers(1, 60))
-@examples(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(max_examples=most(80), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_no_entry_goes_before_its_time_unless_there_are_too_many(
     redis_server: str, steps: list[tuple[str, int]], longest: int
 ) -> None:

@@ -25,6 +25,7 @@ from kernel.lanes.types import Claim, Failure, Success
 from kernel.lists.job import JobError, read
 from kernel.lists.lane import ListLane
 from kernel.redis import RedisClients
+from tests.examples import most
 
 T = TypeVar("T")
 WORKERS = ("w0", "w1", "w2")
@@ -359,7 +360,7 @@ def test_any_interleaving_leaves_every_job_in_exactly_one_place(redis_server: st
     run_state_machine_as_test(
         Machine,
         settings=settings(
-            max_examples=20,
+            max_examples=most(20),
             stateful_step_count=30,
             deadline=None,
             suppress_health_check=list(HealthCheck),

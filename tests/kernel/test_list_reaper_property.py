@@ -14,6 +14,7 @@ from reaper_rig import settings as rig_settings
 
 from kernel import keys
 from kernel.redis import RedisClients
+from tests.examples import most
 
 QUEUES = (HIGH, LOW)
 NOW, LONG_AGO, AHEAD = "now", "long ago", "ahead"
@@ -64,7 +65,7 @@ workers = st.builds(
 @given(
     fleet=st.lists(workers, max_size=5), limit=st.integers(1, 4), crashes=st.integers(0, 4), reapers=st.integers(1, 3)
 )
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=most(150), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_only_the_dead_lose_their_jobs_and_no_job_is_lost(
     redis_server: str, fleet: list[Worker], limit: int, crashes: int, reapers: int
 ) -> None:

@@ -19,6 +19,7 @@ from fetchbox.jobs.jobs_pb2 import QueuedTask
 from kernel import keys
 from kernel.lanes.stream import Claim, Failure, StreamLane, Success
 from kernel.redis import RedisClients
+from tests.examples import most
 
 T = TypeVar("T")
 WORKERS = ("w0", "w1", "w2")
@@ -255,7 +256,7 @@ def test_any_interleaving_ends_each_task_once(redis_server: str) -> None:
     run_state_machine_as_test(
         Machine,
         settings=settings(
-            max_examples=30,
+            max_examples=most(30),
             stateful_step_count=40,
             deadline=None,
             suppress_health_check=list(HealthCheck),

@@ -16,6 +16,7 @@ from queue_rig import QueueRig, new_task, queue_config
 from kernel import keys, scripts
 from kernel.errors import FetchboxError
 from kernel.ledger.task_queue import NewTask, Swept
+from tests.examples import most
 
 T = TypeVar("T")
 LIMIT, CHAT_LIMIT = 5, 2
@@ -203,7 +204,7 @@ def test_any_interleaving_keeps_the_limit_and_the_counts(redis_server: str) -> N
     run_state_machine_as_test(
         Machine,
         settings=settings(
-            max_examples=30,
+            max_examples=most(30),
             stateful_step_count=50,
             deadline=None,
             suppress_health_check=list(HealthCheck),

@@ -19,6 +19,7 @@ from kernel.ledger.events import event_of
 from kernel.redis import RedisClients
 from kernel.watch import EventSource, Feed, JobWatches, reading
 from kernel.watch.jobs import REOPENED, TERMINAL
+from tests.examples import most
 
 NEVER = 120.0
 """Longer than any read here may block, so that what comes sooner came by an interruption."""
@@ -181,7 +182,7 @@ async def test_a_job_that_the_caller_may_not_see_is_not_found(box: Rig, feed: Fe
     before=st.integers(0, 12),
     takes=st.lists(st.integers(1, 4), max_size=6),
 )
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=most(40), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 async def test_a_client_that_comes_back_sees_each_event_once(
     box: Rig, feed: Feed[JobEvent], kinds: list[str], before: int, takes: list[int]
 ) -> None:

@@ -13,6 +13,7 @@ from fetchbox.operator.v1 import operator_service_pb2 as pb
 from kernel import keys, pages, scripts
 from kernel.lists.letters import FileLetters
 from operator_svc import file_letters
+from tests.examples import most
 
 GARBAGE = (b"", b"no json", b"\xff\xfe", b"[1]", b'{"id": "a"}', b'{"id": 7, "filepath": "/x"}', b'{"id":"a"', b"null")
 
@@ -163,7 +164,7 @@ async def test_pages_are_stable_while_the_list_grows(operator, files):
     assert not token
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=most(25), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 async def test_no_letter_that_stays_is_missed_whatever_happens_between_pages(operator, files, data):
     """Others fail, replay, purge, and retention trims, between any two pages."""
@@ -393,6 +394,7 @@ async def test_the_oldest_go_first_where_all_are_purged(operator, files):
     assert await purged(operator, all=True) == (0, False)
 
 
+@pytest.mark.long
 @pytest.mark.fault(46)
 async def test_200_000_letters_are_purged_and_replayed_without_holding_up_redis(operator, files):
     """No step is longer than a fraction of a second, wherever in the list it works."""

@@ -14,6 +14,7 @@ from kernel.log.topics import Received
 from kernel.telemetry import metrics
 from operator_svc.bootstrap import build
 from operator_svc.mirror import Mirror
+from tests.examples import most
 
 RUNNING, DONE, PARTIAL, FAILED = (
     JobState.JOB_STATE_IN_PROGRESS,
@@ -69,7 +70,7 @@ async def test_a_direct_producers_statuses_make_and_move_its_record(operator, ha
     assert job_id in [job.job_id for job in (await operator.ListJobs(pb.ListJobsRequest())).jobs]
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=most(60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 async def test_any_order_with_repetitions_ends_in_the_highest_revision(hand, data):
     """Revisions of one job, the last of them terminal, come shuffled and more than once."""

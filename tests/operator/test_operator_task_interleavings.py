@@ -18,6 +18,7 @@ from kernel.ledger import Ledger
 from kernel.log.topics import provision
 from kernel.redis import RedisClients
 from operator_svc.task_replays import TaskReplays
+from tests.examples import most
 
 JOB = "j"
 OPERATORS = ("a", "b", "c")
@@ -195,7 +196,7 @@ def test_no_interleaving_runs_a_number_twice_or_strands_the_job(redis_server: st
     config.redis.addr = redis_server
 
     @settings(
-        max_examples=120,
+        max_examples=most(120),
         deadline=None,
         database=None,
         suppress_health_check=list(HealthCheck),

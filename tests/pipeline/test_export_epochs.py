@@ -7,6 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kernel.telemetry import metrics
+from tests.examples import most
 from tests.pipeline.export_rig import STREAM, Rig, drained, twice
 
 
@@ -151,7 +152,7 @@ _DEEDS = st.lists(
 )
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=most(25), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(deeds=_DEEDS)
 async def test_whatever_is_done_to_a_stream_all_of_it_is_in_the_lake_once_or_counted_as_missing(
     rig: Rig, deeds: list[tuple[str, int]]

@@ -25,6 +25,7 @@ from pipeline.export.flows_source import FlowsSource
 from pipeline.export.source import Page
 from pipeline.lake.layout import day_of
 from pipeline.lake.store import LakeStore
+from tests.examples import most
 from tests.flows.journal_rig import append_of, begun, end, line, start, started, whole
 from tests.pipeline.export_rig import drained
 
@@ -159,7 +160,7 @@ async def test_runs_that_end_while_others_read_are_each_read_once(
     assert len(set(read)) == len(read) == 60
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=most(40), suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(
     runs=st.lists(st.tuples(st.integers(0, 3 * DAY), st.integers(0, 6)), max_size=30),
     max_rows=st.integers(1, 12),

@@ -10,6 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from pipeline.retention.verdicts import Plan
 from pipeline.tables import TASKS
+from tests.examples import most
 from tests.pipeline.retention_world import DAY_MS, HOUR_MS, START_MS, Row, World, midnight, policy
 
 _TENANTS = ("", "acme", "blue", "zoo")
@@ -141,5 +142,5 @@ class Retention(RuleBasedStateMachine):
         return self._age(day) >= rule.tenants.get(row[0], rule.retention_ms)
 
 
-Retention.TestCase.settings = settings(max_examples=40, stateful_step_count=20, deadline=None)
+Retention.TestCase.settings = settings(max_examples=most(40), stateful_step_count=20, deadline=None)
 TestRetention = Retention.TestCase

@@ -18,6 +18,7 @@ from pipeline.schema import fast, generic, messages
 from pipeline.schema.decoding import decode
 from pipeline.schema.rows import Row
 from pipeline.tables import DLQ, FLOWS, LOGS, STATUS, TABLES, TASKS
+from tests.examples import most
 from tests.pipeline import schema_rig as rig
 
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -62,7 +63,7 @@ def only(table, row: Row) -> dict:
     return decoded.batch.to_pylist()[0]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=most(100), deadline=None)
 @given(data=st.data(), kind=st.sampled_from(rig.KINDS))
 def test_both_decoders_say_the_same_of_any_bytes(data, kind):
     payloads = data.draw(st.lists(rig.payloads(kind), min_size=1, max_size=6))
@@ -73,7 +74,7 @@ def test_both_decoders_say_the_same_of_any_bytes(data, kind):
     assert errors == refused
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=most(60), deadline=None)
 @given(data=st.data(), kind=st.sampled_from(rig.KINDS))
 def test_a_row_holds_all_that_its_message_held(data, kind):
     sent = data.draw(st.lists(rig.messages(kind, valid=True), min_size=1, max_size=4))
@@ -102,7 +103,7 @@ def test_messages_as_our_services_put_them_together_are_not_in_doubt():
     assert fast.decode(JobLog, lines)[1] == []
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=most(25), deadline=None)
 @given(st.lists(st.sampled_from([*GOOD, *BAD, None]), max_size=150))
 def test_entries_that_are_no_messages_cost_the_others_nothing(payloads):
     rows = [Row(1, f"{n}-0", {} if payload is None else {"payload": payload}) for n, payload in enumerate(payloads)]
@@ -222,7 +223,7 @@ def test_no_entries_make_no_rows():
         assert (decoded.batch.num_rows, decoded.quarantined) == (0, [])
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=most(40), deadline=None)
 @given(
     st.dictionaries(
         st.sampled_from(["kind", "subject", "data", "meta", "v"]),

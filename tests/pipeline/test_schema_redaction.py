@@ -15,6 +15,7 @@ from pipeline.schema import cells
 from pipeline.schema.decoding import decode
 from pipeline.schema.rows import Row
 from pipeline.tables import DLQ, FLOWS, LOGS, STATUS, TASKS, Table
+from tests.examples import most
 from tests.pipeline import schema_rig as rig
 
 SECRET = "s3cr3tvalue"
@@ -50,7 +51,7 @@ def row_of(table: Table, payload: bytes) -> dict:
     return decoded.batch.to_pylist()[0]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=most(300), deadline=None)
 @example(
     [
         "http://h/p?a=1&sig=2",
@@ -69,14 +70,14 @@ def test_columns_are_redacted_as_the_kernel_redacts_each_cell(texts):
     assert cells.urls(column).to_pylist() == [None if text is None else redaction.url(text) for text in texts]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=most(300), deadline=None)
 @given(TEXTS)
 def test_the_kernel_changes_no_text_without_one_of_its_marks(text):
     if not redaction.is_marked(text):
         assert redaction.text(text) == text
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=most(60), deadline=None)
 @given(st.lists(st.dictionaries(st.sampled_from(["final_url", "host", "api_key", "Cookie"]), TEXTS), max_size=4), TEXTS)
 def test_log_lines_are_shown_as_operators_see_them(facts, message):
     sent = [JobLog(message=message, fields=held).SerializeToString() for held in facts]
@@ -116,7 +117,7 @@ def test_rows_without_a_task_stay_without_one():
     assert (tasks[0], tasks[1]["url"], tasks[2]) == (None, HIDDEN, None)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=most(40), deadline=None)
 @given(data=st.data(), table=st.sampled_from([TASKS, DLQ, STATUS]))
 def test_what_is_no_secret_stays(data, table):
     sent = data.draw(st.lists(rig.messages(table.message, valid=True), min_size=1, max_size=3))

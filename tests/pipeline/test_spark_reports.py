@@ -35,6 +35,7 @@ PERIODS = (
 )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("place", "period"),
     [("America/New_York", PERIODS[0]), ("Pacific/Kiritimati", PERIODS[1])],

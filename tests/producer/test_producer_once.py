@@ -23,6 +23,7 @@ from fetchbox.config.v1.config_pb2 import Config
 from kernel import keys
 from kernel.lists.enqueue import BUCKETS, KEEP_HOURS, FileQueue, Mark, Offer, Put, Reached, mark
 from kernel.redis import RedisClients
+from tests.examples import most
 
 FILES = ("/in/a", "/in/b")
 PRODUCERS = 2
@@ -109,7 +110,7 @@ def test_each_file_once_under_any_interleaving(redis_server: str, tmp_path: Path
     with asyncio.Runner() as runner:
         clients = runner.run(RedisClients.open(config.redis))
 
-        @hypothesis_settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+        @hypothesis_settings(max_examples=most(150), deadline=None, suppress_health_check=list(HealthCheck))
         @example([("step", 0)] * 2 + [("change", 0)] + [("step", 1)] * 4 + [("step", 0)] * 2)
         @example([("step", 0)] * 3 + [("change", 0)] + [("step", 1)] * 4 + [("step", 0)])
         @given(_STEPS)

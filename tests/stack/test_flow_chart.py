@@ -14,6 +14,7 @@ from cli.flows.chart import Chart
 from cli.flows.course import Course
 from fetchbox.flow.v1.event_pb2 import Event
 from kernel.flows.codec import iso
+from tests.examples import most
 from tests.flows.histories import History, anything, legal
 
 BEGAN = 1_764_324_000_000
@@ -157,7 +158,7 @@ def test_an_event_is_one_line(kind: str, data: dict[str, Any], meta: dict[str, A
     assert line.isprintable()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=most(60), deadline=None)
 @given(legal())
 def test_the_phases_of_any_legal_run_follow_each_other(history: History) -> None:
     course = course_of(history.events)
@@ -171,7 +172,7 @@ def test_the_phases_of_any_legal_run_follow_each_other(history: History) -> None
     assert len(drawn(course, 0, 100)) >= 2
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=most(60), deadline=None)
 @given(anything())
 def test_whatever_others_have_written_is_shown(events: list[Event]) -> None:
     assert all(words.line(one).isprintable() for one in events)

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kernel.handlers import TaskError, TaskHandler
+from tests.examples import most
 from tests.tasks.conftest import Started
 from tests.tasks.model_server import ModelServer, document, sse, stream
 from tests.tasks.recorder import Recorder
@@ -127,7 +128,7 @@ NDJSON_STREAM = b"\n" + told(*MESSAGES).replace(b"\n", b"\r\n") + b"  \n" + told
 SSE_STREAM = sse(*({"type": kind, "data": data} for kind, data in (*MESSAGES, RESULT)), end="\r\n")
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=most(30), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(kind=st.sampled_from([NDJSON, "text/event-stream"]), places=st.lists(st.integers(0, 10_000), max_size=20))
 async def test_what_it_tells_becomes_events_in_their_order(
     server: ModelServer, started: Started, kind: str, places: list[int]

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kernel.handlers import TaskError, TaskHandler
+from tests.examples import most
 from tests.tasks.conftest import Started
 from tests.tasks.model_server import USAGE, ModelServer, chunk, completion, document, slam, sse, stream
 from tests.tasks.recorder import Recorder
@@ -234,7 +235,7 @@ def _crooked() -> bytes:
 CROOKED = "Grüße \U0001f30d a\r\nb\u2028[DONE]spread\U0001f30d"
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=most(40), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(places=st.lists(st.integers(0, 10_000), max_size=30))
 async def test_the_pieces_in_which_a_stream_comes_do_not_matter(
     server: ModelServer, started: Started, places: list[int]

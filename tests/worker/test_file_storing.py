@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from cli.embedded.ports import free_ports
 from fetchbox.config.v1.config_pb2 import Config
 from kernel.objects import LARGEST, part_size
+from tests.examples import most
 from tests.kernel.objects.flaky_s3 import FlakyS3
 from tests.worker.conftest import eventually
 from tests.worker.file_rig import Files, files_of, open_descriptors
@@ -54,7 +55,9 @@ _SIZES = st.one_of(st.binary(max_size=2000), st.sampled_from([0, 65_536, 65_537,
 
 
 @settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    max_examples=most(60),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(names=st.lists(_NAME, min_size=1, max_size=4), body=_SIZES)
 @example(names=["a b", "%41%2F", "..\\..", "~"], body=b"x")

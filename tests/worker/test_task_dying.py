@@ -42,6 +42,7 @@ async def test_a_task_that_kills_its_workers_is_a_dead_letter_and_its_neighbours
     assert (await tasks.events(poison))[-1] == ("error", error)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("how", ["block", "hold_interpreter"])
 @pytest.mark.fault(17)
 async def test_a_handler_that_holds_up_its_process_for_three_heartbeats(

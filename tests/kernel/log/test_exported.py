@@ -12,6 +12,7 @@ from kernel import keys
 from kernel.log.exported import Exported
 from kernel.log.offsets import parse_id
 from kernel.redis import RedisClients
+from tests.examples import most
 
 _HOUR = 3_600_000
 _STREAM, _OTHER = keys.stream(keys.LOGS, 0), keys.stream(keys.LOGS, 1)
@@ -76,7 +77,7 @@ async def test_what_is_no_position_holds_nothing_and_is_written_over(clients: Re
     assert await exported.positions([_STREAM]) == {_STREAM: "5-1"}
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=most(40), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(notes=_NOTES)
 def test_the_highest_epoch_counts_and_in_it_the_greatest_position(
     redis_server: str, config: Config, notes: list[tuple[tuple[int, int], int]]

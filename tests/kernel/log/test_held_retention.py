@@ -14,6 +14,7 @@ from kernel.log.retention import StreamRetention
 from kernel.redis import RedisClients
 from kernel.scripts import SHED, TRIM
 from kernel.telemetry import metrics
+from tests.examples import most
 
 _DAY = 86_400_000
 _HOLD = 72 * 3_600_000
@@ -146,7 +147,7 @@ async def test_an_exporter_that_was_there_in_the_future_is_gone(
 
 
 @example(total=501, keep=0, exported=0, most=1, held=False, by_size=False)
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=most(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     total=st.integers(0, 700),
     keep=st.integers(0, 700),

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from kernel.ids import uuid7
 from kernel.log.offsets import START, offset, parse_id
 from kernel.log.store import Entry, LogStore
+from tests.examples import most
 
 
 async def _fill(log: LogStore, stream: str, count: int) -> list[str]:
@@ -107,7 +108,7 @@ _FIELDS = st.dictionaries(
 )
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=most(25), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(batches=st.lists(st.lists(_FIELDS, min_size=1, max_size=5), max_size=6))
 async def test_any_bytes_come_back(log: LogStore, batches: list[list[dict[str, bytes]]]) -> None:
     stream = uuid7()
@@ -137,7 +138,7 @@ _STEPS = st.lists(
 )
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=most(25), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=_STEPS)
 async def test_any_history_of_appends_and_trims(log: LogStore, steps: list[tuple[str, int]]) -> None:
     stream, model, given_ids = uuid7(), _Model(), []

@@ -21,6 +21,7 @@ from kernel.log.shapes import shapes
 from kernel.log.topics import Topics
 from kernel.redis import RedisClients
 from kernel.telemetry import metrics
+from tests.examples import most
 
 
 @pytest.fixture
@@ -65,7 +66,7 @@ async def test_each_topic_carries_its_message(topics: Topics) -> None:
 
 
 @pytest.mark.req("R000-1.13", "R000-4.02")
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=most(30), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(job_id=st.text(st.characters(exclude_categories=("Cs",)), min_size=1, max_size=64))
 async def test_the_partition_is_what_any_language_computes(topics: Topics, clients: RedisClients, job_id: str) -> None:
     entry = await topics.tasks.publish(jobs_pb2.DownloadTask(job_id=job_id))

@@ -12,13 +12,14 @@ from fetchbox.config.v1.config_pb2 import Config
 from fetchbox.errors.v1 import errors_pb2
 from kernel.errors import mapping
 from kernel.objects import ObjectStore, ObjectStoreError, metadata
+from tests.examples import most
 from tests.kernel.objects.flaky_s3 import FlakyS3
 
 _TEXT = st.text(st.characters(exclude_characters="/\\", exclude_categories=("Cc", "Cs")), min_size=1, max_size=60)
 
 
 @pytest.mark.req("R001-1.44", "R001-1.30")
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=most(40), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     key=st.lists(_TEXT.filter(lambda s: s not in {".", ".."}), min_size=1, max_size=4).map("/".join),
     body=st.binary(max_size=4096),
