@@ -9,7 +9,7 @@ engine starts. A step's transition is its scheduling, start and end in the timel
 of the engine and of Valkey are taken from its start to the last end. What counts is what is in Redis afterwards: a run
 without its end, a step without its `step.completed`, or a run that takes longer than `--patience`, fails.
 
-Records and bytes are those of the five streams of a run (seed 003, section 2.1), by the event of its timeline; memory
+Records and bytes are those of the five streams of a run, by the event of its timeline; memory
 is what Valkey's data grew by in all, with orders, job records and indexes. Latency is taken on runs that go on alone:
 from when a worker's script has ended the job of a step until the job of the next one is on the queue, and until a tail
 of the timeline has `step.completed`.

@@ -1,10 +1,10 @@
-"""Priority lists beside the literal loop of seed 002: what an empty high queue costs, how soon an idle worker wakes.
+"""Priority lists beside the plain loop of `BRPOPLPUSH`: what an empty high queue costs, how soon an idle worker wakes.
 
     python -m benchmarks.lists [--slots 16] [--jobs 10000] [--rounds 3] [--json FILE]
 
 One Valkey process of the run, emptied before each part; appendfsync everysec for both. Each worker is one process with
 so many slots, and its work is nothing; jobs come by plain `LPUSH`, and what counts as done is what is on the completed
-list. The literal loop pops with a timeout of one second, the high queue first, in each slot.
+list. The plain loop pops with a timeout of one second, the high queue first, in each slot.
 
 - low: the high queue is empty; low jobs a second when there are always some, and the time from push to completed list
   at 10 a second.

@@ -20,7 +20,7 @@ app = typer.Typer()
 
 
 class Task(StrEnum):
-    """What may be asked for (seed 004)."""
+    """What may be asked for."""
 
     CHAT = "chat"
     PLAN = "plan"

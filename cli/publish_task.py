@@ -1,4 +1,4 @@
-"""`fetchbox publish-task`: a direct producer (seed 001 section 5). The task goes straight to Redis, unchecked."""
+"""`fetchbox publish-task`: a direct producer. The task goes straight to Redis, unchecked."""
 
 import asyncio
 import json

@@ -62,7 +62,7 @@ def _opener(options: Settings, base: str) -> urllib.request.OpenerDirector:
 
 
 def _refused(status: int, body: bytes) -> CommandError:
-    """The problem in an error body: ProtoJSON of `google.rpc.Status` (contracts, Ingest)."""
+    """The problem in an error body: ProtoJSON of `google.rpc.Status`."""
     exit_code = UNAVAILABLE if status >= 500 else REFUSED
     try:
         error: dict[str, Any] = json.loads(body)

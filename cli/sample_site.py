@@ -25,13 +25,13 @@ _JPEG = bytes.fromhex(
 )
 
 
-def png(seed: int, side: int = 16) -> bytes:
-    """A real PNG image of one colour, which depends on the seed."""
+def png(shade: int, side: int = 16) -> bytes:
+    """A real PNG image of one colour, which depends on the shade."""
 
     def chunk(kind: bytes, data: bytes) -> bytes:
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
-    row = b"\0" + bytes([seed * 37 % 256, seed * 91 % 256, seed * 53 % 256]) * side
+    row = b"\0" + bytes([shade * 37 % 256, shade * 91 % 256, shade * 53 % 256]) * side
     header = struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0)
     return (
         b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(row * side)) + chunk(b"IEND", b"")

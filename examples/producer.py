@@ -1,4 +1,4 @@
-"""A direct producer (seed 001 section 5): a task straight onto `jobs.tasks`, with the stubs and a Redis client.
+"""A direct producer: a task straight onto `jobs.tasks`, with the stubs and a Redis client.
 
 REDIS_ADDR=127.0.0.1:6379 python examples/producer.py https://example.com/
 """

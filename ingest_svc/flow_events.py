@@ -1,4 +1,4 @@
-"""PublishEvent: log lines of runs, and events of one's own, which open gates (seed 003, section 3.4)."""
+"""PublishEvent: log lines of runs, and events of one's own, which open gates."""
 
 from fetchbox.config.v1.config_pb2 import Config
 from fetchbox.errors.v1 import errors_pb2

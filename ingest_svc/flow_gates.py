@@ -1,4 +1,4 @@
-"""The RPCs that open gates, cancel them, and cancel runs: who may do it, and with what (seed 003, section 1.2).
+"""The RPCs that open gates, cancel them, and cancel runs: who may do it, and with what.
 
 Webhooks and triggers come from people and services without tokens of ours too: the secret of a gate shows that it is
 theirs to open. A webhook is only kept for a gate that is not placed yet where it is genuine, so that no stranger can

@@ -1,4 +1,4 @@
-"""Checksum hints that no content can meet: accepted, and told in the job's log (contracts, Ingest: tags)."""
+"""Checksum hints that no content can meet: accepted, and told in the job's log."""
 
 import re
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""One job for one idempotency key, however many submit and whoever dies (contracts, Ingest: idempotency).
+"""One job for one idempotency key, however many submit and whoever dies.
 
 The winner submits under a lease that it renews; the others wait for its answer. A winner that dies is taken over with
 the same job id when its lease ends; one that fails gives the lease back, so that the next need not wait.

@@ -1,7 +1,7 @@
 """Who submits, as what, under which name: from the fields of a request, its metadata and the caller's credential.
 
 A field wins over metadata. The tenant of a credential wins over everything, and another one beside it is refused;
-`attributes.tenant` counts only where nothing else names a tenant (contracts, Ingest: headers).
+`attributes.tenant` counts only where nothing else names a tenant.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""Whether there is room for more work: a full backlog is 503 at the door, never a dropped task (contracts, Streams)."""
+"""Whether there is room for more work: a full backlog is 503 at the door, never a dropped task."""
 
 from fetchbox.config.v1.config_pb2 import Config
 from fetchbox.errors.v1 import errors_pb2

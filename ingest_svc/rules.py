@@ -2,8 +2,7 @@
 
 The protovalidate rules in manifest.proto are the truth and are run as they are (3 ms for 1000 resources). Beside them
 stand compiled checks for what CEL cannot do fast or at all: ids that differ (`unique()` is quadratic), the configured
-maximum, the syntax of URLs, and header names that a client may not set (contracts, Ingest: limits, header
-canonicalisation).
+maximum, the syntax of URLs, and header names that a client may not set.
 """
 
 import re

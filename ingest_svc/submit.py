@@ -1,4 +1,4 @@
-"""One accept, in order (contracts, Ingest: order and crash windows).
+"""One accept, in order.
 
 The idempotency key is claimed (`Once`); the document is stored; the tasks are built by the handler and stored beside
 it, so that a handler never runs twice for one job; then `Publication` enters the job into outbox and ledger, tells its

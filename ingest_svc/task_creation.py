@@ -78,7 +78,7 @@ class TaskCreator:
         return _answer(new, created_ms)
 
     async def _others(self, new: NewTask, job_id: str, caller: Caller) -> Job:
-        """The job that another gateway made under the key, if this order is the same (seed 004, Idempotency)."""
+        """The job that another gateway made under the key, if this order is the same."""
         found = await self._ledger.task(job_id) if is_key_safe(job_id) else None
         if found is None or not task_views.may_see(caller, found.record) or not _is_same(new, found):
             raise FetchboxError(

@@ -1,4 +1,4 @@
-"""`fetchbox.task.v1.TaskService`: task jobs for their clients (seed 004, Gateway API).
+"""`fetchbox.task.v1.TaskService`: task jobs for their clients.
 
 A tenant's token sees the jobs of its tenant alone: others are not found. The interceptor turns what is raised into a
 status.

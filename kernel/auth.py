@@ -1,6 +1,6 @@
-"""Who calls: bearer tokens per role, optional in the configuration (contracts, Security defaults).
+"""Who calls: bearer tokens per role, optional in the configuration.
 
-With no tokens configured every caller is trusted (seed 001, v0). Once any token is configured, every service asks for
+With no tokens configured every caller is trusted. Once any token is configured, every service asks for
 one: an operator's token opens everything, a tenant's token only ingest, and speaks for that tenant alone.
 """
 

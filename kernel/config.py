@@ -26,10 +26,10 @@ from kernel.validation import violations
 
 __all__ = ["TASKS", "ConfigError", "defaults", "job_type", "load", "millis", "seconds", "task"]
 
-_SEED_002_SECTIONS = ("redis", "worker", "producer", "circuit_breaker", "observability")
-"""The keys of these sections are overridden by bare names (`REDIS_ADDR`), all others as `FETCHBOX_…` (contracts)."""
+_BARE_SECTIONS = ("redis", "worker", "producer", "circuit_breaker", "observability")
+"""The keys of these sections are overridden by bare names (`REDIS_ADDR`), but for `_PREFIXED` and what comes later."""
 
-_NOT_IN_SEED_002 = frozenset(
+_PREFIXED = frozenset(
     {
         "observability.metrics_listen",
         "observability.namespace",
@@ -60,7 +60,7 @@ _NOT_IN_SEED_002 = frozenset(
 
 
 TASKS = ("chat", "plan", "code", "tool", "rag", "embed")
-"""The tasks of seed 004."""
+"""What task jobs name as their task."""
 
 _CALLBACKS = frozenset({"tool", "rag"})
 _ENDPOINTS = frozenset({"openai", "http"})
@@ -84,7 +84,7 @@ def job_type(config: Config, name: str) -> JobType | None:
 
 
 def task(config: Config, name: str) -> Task | None:
-    """A configured task of seed 004; None for one without a table, as every other task is."""
+    """The configuration of a task; None for one without a table, and for any other name."""
     if name not in TASKS:
         return None
     found: Task = getattr(config.tasks, name)
@@ -132,9 +132,9 @@ def environment_names() -> tuple[tuple[str, str], ...]:
 
 def _variable(key: str) -> str:
     if key == "tasks.job_ttl_s":
-        return "JOB_TTL_S"  # the name of seed 004
+        return "JOB_TTL_S"  # an older name that programs beside FetchBox read, too
     name = key.upper().replace(".", "_")
-    bare = key.split(".", maxsplit=1)[0] in _SEED_002_SECTIONS and key not in _NOT_IN_SEED_002
+    bare = key.split(".", maxsplit=1)[0] in _BARE_SECTIONS and key not in _PREFIXED
     return name if bare else f"FETCHBOX_{name}"
 
 
@@ -212,7 +212,7 @@ def _cross_checks(config: Config) -> Iterator[tuple[str, str]]:
 
 
 def _list_checks(config: Config) -> Iterator[tuple[str, str]]:
-    """The rules of seed 002 that speak of two keys, and what keeps its lists apart."""
+    """The rules about two keys of file jobs, and what keeps their lists apart."""
     worker = config.worker
     if 2 * seconds(worker.brpoplpush_timeout) > seconds(worker.heartbeat_ttl):
         yield "worker.brpoplpush_timeout", "must be at most half of worker.heartbeat_ttl"

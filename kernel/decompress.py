@@ -1,4 +1,4 @@
-"""Content codings of a submitted document: gzip and zstd, bounded while they are decompressed (seed 001, Size Limits).
+"""Content codings of a submitted document: gzip and zstd, bounded while they are decompressed.
 
 A decoder sees a small slice of the input at a time, so neither a bomb nor a stream of many tiny members makes it hold
 or copy much more than the limit.

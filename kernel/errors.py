@@ -132,7 +132,7 @@ def http_status_of(code: str) -> int:
 
 
 def operator_code(code: str) -> str:
-    """A failure code as operators see it: `HTTP_403` for an HTTP status (seed 001 section 2)."""
+    """A failure code as operators see it: `HTTP_403` for an HTTP status."""
     return code.removeprefix("DOWNLOAD_") if code.startswith("DOWNLOAD_HTTP_") else code
 
 

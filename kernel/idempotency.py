@@ -24,7 +24,7 @@ class Begun:
     state: State
     """`new` and `taken_over`: submit under `job_id`, within the lease. `running`: another does, ask again after
     `wait_ms`. `done`: `answer` is the answer. `conflict`: the key was used with another document.
-    `foreign`: another gateway made `job_id`, whatever it calls that, under the key (seed 004)."""
+    `foreign`: another gateway made `job_id`, whatever it calls that, under the key."""
     job_id: str
     wait_ms: int = 0
     answer: bytes = b""

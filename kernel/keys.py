@@ -1,6 +1,7 @@
 """Every Redis key and stream name. No other file spells a key (a test greps for strays).
 
-The names of the streams are those of seed 000, of the job record those of seed 004; `contracts.md` settles the rest.
+Other programs use the streams, the job record and the queue of task jobs by these names (docs/messaging.md), so they
+stay.
 No two things share a key: each part but the last is free of `:`, which separates them (`part`, ADR 0022).
 """
 
@@ -11,13 +12,13 @@ RunKey = NewType("RunKey", str)
 """The name of a run in keys: its id, behind its tenant where it has one. Runs of two tenants never share one."""
 
 NAMESPACE = "fetchbox."
-"""Streams live in this namespace (seed 000 section 1)."""
+"""Streams live in this namespace."""
 
 GROUP_WORKERS = "workers"
 GROUP_OPERATORS = "operators"
 
 QUEUE = "jobs:stream"
-"""The stream of the tasks of seed 004; as a lane it stands beside the partitions of `jobs.tasks`."""
+"""The stream of task jobs; as a lane it stands beside the partitions of `jobs.tasks`."""
 
 TASKS = "jobs.tasks"
 STATUS = "jobs.status"
@@ -82,12 +83,12 @@ def cursors(lane: str) -> str:
 
 
 def job(job_id: str) -> str:
-    """Hash: the record of a job (seed 004)."""
+    """Hash: the record of a job."""
     return f"job:{part(job_id)}"
 
 
 def job_events(job_id: str) -> str:
-    """Stream: the events of a job (seed 004)."""
+    """Stream: the events of a job."""
     return f"job:{part(job_id)}:events"
 
 
@@ -146,9 +147,10 @@ def open_index() -> str:
 
 
 def task_idempotency(tenant: str, key: str) -> str:
-    """Hash: the creation of a task job under an idempotency key; literally that of seed 004 without a tenant.
+    """Hash: the creation of a task job under an idempotency key; without a tenant it is `idempotency:{key}`.
 
-    No key of a caller without a tenant is that of a tenant: those begin otherwise.
+    Gateways beside FetchBox use that one, too. No key of a caller without a tenant is that of a tenant: those begin
+    otherwise.
     """
     return f"fetchbox:task-idempotency:{part(tenant)}:{key}" if tenant else f"idempotency:{key}"
 
@@ -174,12 +176,12 @@ def solo(consumer: str) -> str:
 
 
 def open_tasks() -> str:
-    """Hash: task of seed 004 -> how many entries of ours are on the queue for it, waiting or in work."""
+    """Hash: task -> how many entries of ours are on the queue for it, waiting or in work."""
     return f"{{{QUEUE}}}:open"
 
 
 def noted_tasks() -> str:
-    """Hash: task of seed 004 -> how many jobs of it are in the outbox of the queue, admitted and not yet made."""
+    """Hash: task -> how many jobs of it are in the outbox of the queue, admitted and not yet made."""
     return f"{{{QUEUE}}}:noted"
 
 
@@ -224,7 +226,7 @@ def provisioned() -> str:
 
 
 def of_worker(pattern: str, worker: str) -> str:
-    """A key of one worker by a configured pattern, `%s` being its id (seed 002)."""
+    """A key of one worker by a configured pattern, `%s` being its id."""
     return pattern.replace("%s", worker)
 
 
@@ -308,7 +310,7 @@ NO_RUN = RunKey("")
 
 
 def flow_timeline(key: RunKey) -> str:
-    """Stream: everything that happened in a run (seed 003, section 2.1)."""
+    """Stream: everything that happened in a run."""
     return f"nq:flow:{key}"
 
 

@@ -9,7 +9,7 @@ from kernel.ids import key_segment
 
 
 def document(job_type: str, job_id: str) -> str:
-    """The key of the submitted document (seed 001 section 1, Processing Semantics 3)."""
+    """The key of the submitted document."""
     return _beside(job_type, job_id, "metadata.json")
 
 

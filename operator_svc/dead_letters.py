@@ -1,4 +1,4 @@
-"""Dead letters: listed newest first, and purged by hand (seed 000 sections 1 and 3).
+"""Dead letters: listed newest first, and purged by hand.
 
 A position, `{partition}:{ms}-{seq}`, names one letter. Listings merge the partitions by age; nothing is held between
 two pages, so letters that are purged meanwhile are simply missing.

@@ -1,4 +1,4 @@
-"""The expirer: task jobs leave the listings soon after their records have expired (seed 004, TTL).
+"""The expirer: task jobs leave the listings soon after their records have expired.
 
 Redis removes the records by itself; this duty takes their names out of the indexes, batch by batch until nothing is
 due. A pass is bounded, so that a day's backlog is worked off over some passes and each of them tells what it did.

@@ -1,4 +1,4 @@
-"""ExportJobs: the snapshots of all jobs, to be kept before they are pruned (seed 001 section 4)."""
+"""ExportJobs: the snapshots of all jobs, to be kept before they are pruned."""
 
 from collections.abc import AsyncIterator
 

@@ -1,4 +1,4 @@
-"""Dead file jobs: listed newest first, and purged by hand (seed 002).
+"""Dead file jobs: listed newest first, and purged by hand.
 
 The cursor of a listing is the place of its last letter, counted from the oldest one: what comes meanwhile is newer and
 shifts nothing. Where letters are removed meanwhile a page may repeat some; none is missed.

@@ -1,4 +1,4 @@
-"""Replays of dead file jobs (seed 002): each goes back onto its queue in one step that also removes it from the list.
+"""Replays of dead file jobs: each goes back onto its queue in one step that also removes it from the list.
 
 Unlike the dead letters of streams it does not stay as history: a file job is in exactly one place (ADR 0008). What is
 kept is in the job itself, `replays` and `last_failure`. A replay is asked for by hand and does not ask how long the

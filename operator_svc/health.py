@@ -1,4 +1,4 @@
-"""GetHealth: one check for each component, each with a time limit of its own (seed 001 section 2).
+"""GetHealth: one check for each component, each with a time limit of its own.
 
 Redis (`ledger`, `streams`) and the object store (`storage`) are critical; all others only degrade. The report is made
 for each call, so it is true while servers go down and come back; proxies alone are remembered for a moment, since

@@ -1,4 +1,4 @@
-"""The snapshot of one job: the ledger's record as operators see it (seed 001 section 2)."""
+"""The snapshot of one job: the ledger's record as operators see it."""
 
 from google.protobuf import json_format
 

@@ -1,4 +1,4 @@
-"""StreamJobLogs: the log of one job, replayed from `jobs.logs` (seed 001 section 2).
+"""StreamJobLogs: the log of one job, replayed from `jobs.logs`.
 
 Without `since_offset` the replay starts at the ledger's cursor, which lies just before the job's first line. A plain
 replay ends with the newest entry there was when it began; `follow` goes on until the job has ended and a moment more,

@@ -1,4 +1,4 @@
-"""The status mirror: `jobs.status` keeps the records of jobs whose tasks or status come from others (seed 001, 6).
+"""The status mirror: `jobs.status` keeps the records of jobs whose tasks or status come from others.
 
 The records of our own jobs are moved by the scripts that settle their tasks; the ledger knows them and ignores what
 is said about them here. A direct producer's job gets a record from its first status, and follows later ones as long
@@ -45,6 +45,6 @@ class Mirror:
 
 
 def _is_task(status: JobStatus) -> bool:
-    """Whether it tells of a task of seed 004: ours always count revisions, and have no resources."""
+    """Whether it is that of a task job: ours always count revisions, and have no resources."""
     ours = status.job_type in TASKS or status.job_type == STEP
     return ours and status.revision > 0 and not status.resources_total and not status.manifest_key

@@ -1,4 +1,4 @@
-"""The pruner: records go 30 days after the end of their job, or earlier when all of them are over 5 GB (seed 001, 4).
+"""The pruner: records go 30 days after the end of their job, or earlier when all of them are over 5 GB.
 
 A job that has not ended is never removed; the deciding look at its status is inside the script that removes it. Each
 pass does a bounded amount of work, so a backlog is worked off over several passes and nobody waits for a long one.

@@ -1,4 +1,4 @@
-"""Replays: a dead letter's task goes back on its stream, once, however often it is asked for (seed 000 section 1).
+"""Replays: a dead letter's task goes back on its stream, once, however often it is asked for.
 
 Two steps make a replay. The ledger raises the resource's replay number and opens its job again; then the task is added
 under that number, which happens only once for each number. A crash between the two leaves a number without a task:

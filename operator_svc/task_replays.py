@@ -1,4 +1,4 @@
-"""Replays of task jobs: a dead letter's task goes back on `jobs:stream`, once for each number (seed 004).
+"""Replays of task jobs: a dead letter's task goes back on `jobs:stream`, once for each number.
 
 The two steps are those of `replays.py`: the record is opened under the next number, then its entry is added, once for
 that number. Between them the job stands in the outbox, so that the sweep adds the entry where the operator dies. A

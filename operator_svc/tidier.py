@@ -1,4 +1,4 @@
-"""The tidier: what workers that know only seed 004 acknowledged leaves `jobs:stream`, and its status is published.
+"""The tidier: what workers beside FetchBox acknowledged leaves `jobs:stream`, and its status is published.
 
 An acknowledged entry stays in a stream, and counts as backlog, until somebody deletes it. Ours do so themselves, so
 mostly there is nothing to do; whether there is, is told by numbers that Redis keeps, without looking at an entry.

@@ -1,1 +1,1 @@
-"""The producer: the files of a directory become file jobs on the priority lists (seed 002)."""
+"""The producer: the files of a directory become file jobs on the priority lists."""

@@ -1,4 +1,4 @@
-"""The producer: puts the files of a directory, and of all below it, onto the priority lists (seed 002 `producer`).
+"""The producer: puts the files of a directory, and of all below it, onto the priority lists.
 
 1. A scan walks through the whole directory every `scan_interval` (`walk.py`); the watcher hints at what changes between
    (`watcher.py`). A scan is the truth, a hint only saves time.

@@ -1,4 +1,4 @@
-"""Which files are taken, and with which priority (seed 002 `producer`)."""
+"""Which files are taken, and with which priority."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every attempt at a job has its span, and the span says queue, job and outcome (seed 002, Logging and Tracing).
+"""Every attempt at a job has its span, and the span says queue, job and outcome.
 
 Run by `make lint` over the packages that process jobs. It reads the source and complains about three things:
 

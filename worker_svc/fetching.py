@@ -121,7 +121,7 @@ class TaskRunner:
     def _handed_out(self, claim: Claim) -> DownloadTask:
         """The task as its handler gets it: with the number of the attempt, and the headers of its job type.
 
-        A direct producer does not know those (seed 001 section 3).
+        A direct producer does not know those.
         """
         task = DownloadTask()
         task.CopyFrom(claim.task)
@@ -156,7 +156,7 @@ class TaskRunner:
 
 
 def _refusal(task: DownloadTask) -> tuple[str, str] | None:
-    """Why a task cannot even be tried. Direct producers are checked by nobody before (seed 001 section 5)."""
+    """Why a task cannot even be tried. Direct producers are checked by nobody before."""
     if not task.resource_id:
         return _BAD_TASK, "the task has no resource_id"
     if not task.url[:8].lower().startswith(_SCHEMES):

@@ -1,4 +1,4 @@
-"""Work lent to workers elsewhere: resources to fetch, and the tasks of seed 004 that are configured as `remote`.
+"""Work lent to workers elsewhere: resources to fetch, and the task jobs whose task is configured as `remote`.
 
 The story of one lent task:
 
@@ -69,7 +69,7 @@ class Lending:
         clock: Clock,
         remote: Collection[str],
     ) -> None:
-        """`remote` are the tasks of seed 004 that are lent."""
+        """`remote` are the tasks whose jobs are lent."""
         self._lane = lane
         self._leases = leases
         self._waiting = waiting
@@ -111,7 +111,7 @@ class Lending:
     async def claim(self, worker_id: str, limit: int, wait: float, kinds: Sequence[str] = ()) -> list[Named]:
         """Up to `limit` claims, by name; waits up to `wait` seconds for the first.
 
-        `kinds` are tasks of seed 004, and `fetch` for resources; none means `fetch`. `INVALID_PAYLOAD` for a task that
+        `kinds` are tasks, and `fetch` for resources; none means `fetch`. `INVALID_PAYLOAD` for a task that
         workers elsewhere do not run.
         """
         tasks = self._tasks_of(kinds)

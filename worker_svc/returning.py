@@ -70,13 +70,13 @@ class Returning:
         return [one.lent.name() for one in (*over, *late)]
 
     async def report(self, worker_id: str, name: str, first: int, events: Sequence[tuple[str, bytes]]) -> None:
-        """Writes events of a claim of seed 004, type and data of each, numbered on from `first`; repeated, none twice.
+        """Writes events of a claimed task job, type and data of each, numbered on from `first`; repeated, none twice.
 
         `INVALID_PAYLOAD` for what can be no event, `GONE` where the claim is lost or its job has ended.
         """
         lent = self._lent(worker_id, name)
         if not lent.job_id:
-            raise invalid("only tasks of seed 004 have events")
+            raise invalid("only task jobs have events")
         check_events(events, first, self._max_events)
         work = QueuedTask(job_id=lent.job_id)
         claim = Claim(lent.partition, lent.entry, b"", work, lent.token, lent.attempt, lent.crashes)
@@ -87,7 +87,7 @@ class Returning:
         """Settles the claim of a resource as done; the word of `SettleTaskResponse.outcome`."""
         lent = self._lent(worker_id, name)
         if lent.job_id:
-            raise _other_kind("object", "a task of seed 004: it is done with a `result`")
+            raise _other_kind("object", "a task job: it is done with a `result`")
 
         def succeeded(claim: Claim) -> Success:
             line = self._endings.stored(claim, stored, None)
@@ -96,7 +96,7 @@ class Returning:
         return await self._end(lent, succeeded)
 
     async def complete_task(self, worker_id: str, name: str, result: bytes) -> str:
-        """Settles the claim of a task of seed 004 as done; the word of `SettleTaskResponse.outcome`."""
+        """Settles the claim of a task job as done; the word of `SettleTaskResponse.outcome`."""
         lent = self._lent(worker_id, name)
         if not lent.job_id:
             raise _other_kind("result", "a resource: it is done with an `object`")

@@ -1,4 +1,4 @@
-"""What happens in a slot to a task of seed 004: its handler does it, and how that went becomes an outcome."""
+"""What happens in a slot to a task job: its handler does it, and how that went becomes an outcome."""
 
 from __future__ import annotations
 

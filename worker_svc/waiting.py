@@ -1,4 +1,4 @@
-"""Claims of workers elsewhere that wait for tasks of seed 004, and the one look-out that all of them share.
+"""Claims of workers elsewhere that wait for task jobs, and the one look-out that all of them share.
 
 What the slots of this process put aside is seen at once; what another process did is seen with the next look, ten
 times a second while anybody waits. Where the slots here have not read for a while (they are full, paused or drained),

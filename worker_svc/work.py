@@ -1,4 +1,4 @@
-"""What runs in a slot, by kind: a resource is fetched, a task of seed 004 goes to its handler, a file is stored."""
+"""What runs in a slot, by kind: a resource is fetched, a task job goes to its handler, a file is stored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.chaos.tasks [--seed N] [--tasks 10000]`: the tasks of seed 004, while everything is killed.
+"""`python -m benchmarks.chaos.tasks [--seed N] [--tasks 10000]`: task jobs, while everything is killed.
 
 Two acts. In the first, workers, ingest, gateway and Redis are killed at random under tasks that stream, fail, are
 tried again, and block their worker's event loop for three heartbeats; every task is watched over SSE. In the second,

@@ -1,4 +1,4 @@
-"""A gateway of seed 004 and nothing more: a Redis client that knows the keys. It makes a job and tails its events.
+"""A gateway without FetchBox: a Redis client that knows the keys. It creates a task job and tails its events.
 
 REDIS_ADDR=127.0.0.1:6379 python examples/bare/gateway.py chat '{"prompt": "hello"}'
 

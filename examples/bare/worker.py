@@ -1,4 +1,4 @@
-"""A worker of seed 004 and nothing more: a Redis client that knows the keys. It shares the queue with FetchBox.
+"""A worker without FetchBox: a Redis client that knows the keys. It shares the queue of task jobs with FetchBox.
 
 REDIS_ADDR=127.0.0.1:6379 python examples/bare/worker.py NAME [JOBS]
 

@@ -18,7 +18,7 @@ QUEUES = {"high": "jobqueue:high_priority", "low": "jobqueue:low_priority"}  # w
 
 
 def job(path: Path, priority: str) -> dict[str, object]:
-    """A file job (seed 002, Job Schema). Ids need only differ; a job without a trace gets one of its own."""
+    """A file job. Ids need only differ; a job without a trace gets one of its own."""
     return {
         "id": f"python-{uuid.uuid4()}",
         "filepath": str(path.absolute()),

@@ -1,4 +1,4 @@
-// A direct producer (seed 001 section 5): npm install && node producer.mjs https://example.com/
+// A direct producer: npm install && node producer.mjs https://example.com/
 import { randomUUID } from "node:crypto";
 import { fileURLToPath } from "node:url";
 

@@ -1,4 +1,4 @@
-"""Circuit breakers (seed 002): work on what keeps failing is put off, by the whole fleet. `Breakers` is the door."""
+"""Circuit breakers: work on what keeps failing is put off, by the whole fleet. `Breakers` is the door."""
 
 from kernel.breakers.breakers import Breakers
 from kernel.breakers.gauges import BreakerGauges

@@ -1,4 +1,4 @@
-"""The circuit breakers of a process (seed 002, Circuit Breaker).
+"""The circuit breakers of a process.
 
 The story of one breaker, for instance `host:example.org`:
 

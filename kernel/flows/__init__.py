@@ -1,1 +1,1 @@
-"""Flows: timeline, projections, reducers, gates and orchestration (seed 003)."""
+"""Flows: timeline, projections, reducers, gates and orchestration."""

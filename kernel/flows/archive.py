@@ -1,6 +1,6 @@
 """Runs that have ended, written down before retention touches them: one compressed file a run.
 
-A file holds the streams of the run one after the other, each record as a line of JSON in the form of seed 003 (its
+A file holds the streams of the run one after the other, each record as a line of JSON in the form that clients see (its
 `stream` says where it was). A file is whole or not there; writing it again gives the same bytes.
 """
 

@@ -1,4 +1,4 @@
-"""The Internal Bus: what is published in this process reaches who listens in it at that moment (seed 003, section 1.3).
+"""The Internal Bus: what is published in this process reaches who listens in it at that moment.
 
 Its messages carry neither id nor stream; records that are stored never come back to it. Who wants those tails the
 streams.

@@ -1,4 +1,4 @@
-"""What an event must be before it is stored (seed 003, sections 1.1, 2.3 and 5)."""
+"""What an event must be before it is stored."""
 
 from __future__ import annotations
 

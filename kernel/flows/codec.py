@@ -1,4 +1,4 @@
-"""Events as entries of a stream and as the JSON of seed 003: `data` and `meta` pass through byte for byte."""
+"""Events as entries of a stream and as the JSON that clients see: `data` and `meta` pass through byte for byte."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def canonical(stream: str, entry_id: str, held: Fields) -> Event | None:
 
 
 def to_json(event: Event) -> bytes:
-    """The envelope of seed 003 without spaces: keys in its order, what is absent left out."""
+    """The envelope as JSON without spaces: keys in the order of event.proto, what is absent left out."""
     parts = [b'"%s":%s' % (name.encode(), orjson.dumps(getattr(event, name))) for name in _TEXTS if _has(event, name)]
     parts += [b'"%s":%s' % (name.encode(), getattr(event, name)) for name in _RAW if getattr(event, name)]
     if event.HasField("v"):

@@ -30,7 +30,7 @@ from kernel.keys import RunKey
 from kernel.log.offsets import START
 
 VIEWS: Final = (VIEW_TIMELINE, VIEW_SNAPSHOT, VIEW_STEPS, VIEW_LOGS, VIEW_RUNS)
-"""The streams that are kept of a run, all of them (seed 003, section 3)."""
+"""The streams that are kept of a run, all of them."""
 MOST: Final = 1000
 """The most records of one append, so that none holds up the store for long."""
 
@@ -112,7 +112,7 @@ class Journal(Protocol):
 
 
 def stream_of(run: Run, view: View.ValueType) -> str:
-    """The name of a stream of a run (seed 003, section 2.1)."""
+    """The name of a stream of a run."""
     if view == VIEW_TIMELINE:
         return run.timeline
     if view == VIEW_SNAPSHOT:

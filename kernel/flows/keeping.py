@@ -1,4 +1,4 @@
-"""Retention of runs (seed 003, section 3.3): a duty whose passes each do a bounded piece of work.
+"""Retention of runs: a duty whose passes each do a bounded piece of work.
 
 The story of a run after its end: for `flow_engine.timeline_retention` it stays as it is. Then its timeline is shortened
 to `timeline_max_length`, and the references to log lines that went are taken out of its log index; everything else of

@@ -1,4 +1,4 @@
-"""The Event Manager: the one way to publish an event (seed 003, section 3.4)."""
+"""The Event Manager: the one way to publish an event."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an event changes in the views of its run: the patches that are stored beside it (seed 003, sections 2.3, 4.2).
+"""What an event changes in the views of its run: the patches that are stored beside it.
 
 A patch is the difference between the view before and the view after, so its size is that of the change. A time in it is
 always that of its event, which has none before it is stored: so a time is there because of what the event did, and not

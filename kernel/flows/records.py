@@ -1,4 +1,4 @@
-"""The adapter of seed 003, section 3.1: canonical records over any append-only store (Redis, files, memory)."""
+"""The record adapter: canonical records over any append-only store (Redis, files, memory)."""
 
 from __future__ import annotations
 

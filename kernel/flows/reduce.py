@@ -1,4 +1,4 @@
-"""What projections come to: pure functions over their patches, in the order of their streams (seed 003, section 2.3).
+"""What projections come to: pure functions over their patches, in the order of their streams.
 
 A field that is there replaces the one before, `null` clears it, a delta is added to its count, and `steps` of a
 snapshot are merged one by one. Reducing all patches of a run gives what `kernel.flows.views` shows of it.

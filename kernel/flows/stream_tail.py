@@ -5,7 +5,7 @@ subscribes, and from then on, again and again, looks whether the run has ended, 
 comes. The end of a run and the last records of all its streams are written in one step, so what is read after the end
 was seen is complete. A stream without a run, the index of a flow, does not end.
 
-A cursor that is older than a trimmed stream goes on at the oldest record that is left, for seed 003 has no event for a
+A cursor that is older than a trimmed stream goes on at the oldest record that is left, for flows have no event for a
 gap; one behind the newest record, of a store that has lost some, goes on at the end.
 """
 

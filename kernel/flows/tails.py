@@ -1,4 +1,4 @@
-"""The Store Bus (seed 003, section 1.3): the streams of flows that are stored, tailed for clients in any process.
+"""The Store Bus: the streams of flows that are stored, tailed for clients in any process.
 
 Nothing reaches a client but what was read from a stream, with its id and its stream. However many clients there are, a
 process waits for Redis on two connections: one for the tails of single streams, one for those of many runs.
@@ -127,7 +127,7 @@ class StoreBus:
 
 
 def frame(event: Event) -> Frame:
-    """What a client is sent of a record (seed 003, section 2.4)."""
+    """What a client is sent of a record."""
     return Frame(v=VERSION, stream=event.stream, event=event.kind, record=event)
 
 

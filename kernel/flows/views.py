@@ -1,4 +1,4 @@
-"""A run as its projections show it: what reducing their patches comes to (seed 003, section 2.3).
+"""A run as its projections show it: what reducing their patches comes to.
 
 Fields are those of the patches, with `logsCount` and `triesCount` where those have deltas. What is not known yet, a
 count of 0, and what `null` has cleared are left out.

@@ -1,4 +1,4 @@
-"""What connects the Internal Bus with the store: what is published becomes records and projections (seed 003, 3.4).
+"""What connects the Internal Bus with the store: what is published becomes records and projections.
 
 The story of a message: the wiring takes it from the bus if one of its events is of a kind that is stored, works out
 what follows from each of them for the projections, and appends all of it to the run in one step. What was published

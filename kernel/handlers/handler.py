@@ -1,8 +1,8 @@
-"""What a handler is: the code of a job type (seed 001 section 3, Handler Trait).
+"""What a handler is: the code of a job type.
 
 One job passes its handler three times: ingest calls `prepare_manifest` and `build_tasks` before the job is accepted, a
 worker calls `run` for each task, and one worker calls `finalize_job` when every resource is settled. `JobHandler` does
-what seed 001 calls the default in every hook, so a handler of one's own overrides only what differs.
+what a fetch job needs in every hook, so a handler of one's own overrides only what differs.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kernel.ids import key_segment
 
 TAG_CONTENT_TYPE = "content_type"
 TAG_CHECKSUM = "checksum_hint"
-"""The tags that become hints of the task (contracts, Ingest: tags)."""
+"""The tags that become hints of the task."""
 
 
 class TaskError(Exception):
@@ -96,7 +96,7 @@ class DefaultHandler(JobHandler):
 
 
 def merged_headers(defaults: Mapping[str, str], own: Mapping[str, str]) -> list[HttpHeader]:
-    """Headers with lower-case names, `own` over `defaults` whatever their case was (seed 000 section 2)."""
+    """Headers with lower-case names, `own` over `defaults` whatever their case was."""
     merged = {name.lower(): value for name, value in defaults.items()}
     merged.update((name.lower(), value) for name, value in own.items())
     return [HttpHeader(name=name, value=value) for name, value in merged.items()]

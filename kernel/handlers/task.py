@@ -1,4 +1,4 @@
-"""What runs a task of seed 004: a class with one method, named in the configuration as `tasks.<task>.handler`."""
+"""What runs task jobs: a class with one method, named in the configuration as `tasks.<task>.handler`."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ class TaskHandler:
         A plain function gets a thread of its own and a `SyncTaskRun`. It cannot be stopped: when its job is canceled
         or its deadline passes, it goes on until it tells something, which raises `CancelledError` then.
 
-        `payload` is the job's; one that is no JSON object is `{"_raw": text}` (seed 004, Payload parsing). A handler
+        `payload` is the job's; one that is no JSON object is `{"_raw": text}`. A handler
         that a step of a flow names gets what the step's `with` comes to, whatever JSON that is. Raise `TaskError` to
         name the failure; anything else is a `HANDLER_ERROR`, and tried again.
         """

@@ -56,7 +56,7 @@ class Entry:
 
     @property
     def queued(self) -> bool:
-        """Whether it is a task of seed 004."""
+        """Whether it is a task job."""
         return self.lane == keys.QUEUE
 
     @property
@@ -85,7 +85,7 @@ class Entry:
         return "" if task.resource_id and is_key_safe(task.job_id) else _NOT_RUNNABLE
 
     def _decode_queued(self) -> str:
-        """Reads the fields of seed 004; a payload that is no JSON is the handler's to see (`_raw`)."""
+        """Reads the fields of a task job; a payload that is no JSON is the handler's to see (`_raw`)."""
         named = self.named
         try:
             job_id, task = named[b"job_id"].decode(), named[b"task"].decode()
@@ -110,7 +110,7 @@ def download(entry: Entry) -> DownloadTask:
 
 
 def queued_task(entry: Entry) -> QueuedTask:
-    """The task of an entry that was decoded as one of seed 004."""
+    """The task job of an entry that was decoded as one."""
     assert isinstance(entry.work, QueuedTask)  # noqa: S101 - only decoded entries are started
     return entry.work
 

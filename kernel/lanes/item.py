@@ -32,7 +32,7 @@ class Item:
 
 @dataclass(slots=True)
 class Report:
-    """Events of a running task of seed 004, and who waits for them to be written."""
+    """Events of a running task job, and who waits for them to be written."""
 
     claim: Claim
     first: int

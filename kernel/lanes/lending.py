@@ -1,6 +1,6 @@
 """The lane that claims and settles for workers elsewhere; it runs nothing itself.
 
-Resources it reads like any other worker (`claim`). It reads no tasks of seed 004 that way: those that are `remote`
+Resources it reads like any other worker (`claim`). It reads no task jobs that way: those that are `remote`
 are put aside by whoever reads the queue, each under the name of its task (`keys.routed`), and come to it from there
 (`collect`). Where nobody reads the queue, since slots are full or paused, it reads it for the others and puts all
 aside: also what is for slots, under `keys.SLOTS` (`put_aside`). A claim that was moved to its worker elsewhere is no

@@ -30,7 +30,7 @@ class Lent:
     attempt: int
     crashes: int
     job_id: str = ""
-    """The job of a task of seed 004, whose entry is gone once it is settled; empty for a resource."""
+    """The job id of a task job, whose entry is gone once it is settled; empty for a resource."""
 
     @property
     def holder(self) -> str:

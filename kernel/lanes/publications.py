@@ -283,7 +283,7 @@ class Publisher:
         self.index(flush, job)
 
     def task_status(self, flush: Flush, job_id: str, status: bytes) -> None:
-        """The status of a job of seed 004."""
+        """The status of a task job."""
         flush.streams[self._status[keys.partition_of(job_id, len(self._status))]].append(status)
 
     def index(self, flush: Flush, job: Snapshot) -> None:

@@ -37,11 +37,11 @@ class Held:
     """An entry that a remote worker holds, and for how long it has."""
 
     claim: Claim
-    """Without its payload where it is a task of seed 004."""
+    """Without its payload where it is a task job."""
     lent: Lent
     held_ms: int
     ended_ms: int | None = None
-    """How long the job of a task of seed 004 has been over; None for one that goes on."""
+    """How long ago a task job ended; None for one that goes on."""
 
 
 class RemoteLeases:
@@ -82,7 +82,7 @@ class RemoteLeases:
         return None if moved == [-1] else [bool(one) for one in moved]
 
     def knows(self, lent: Lent) -> bool:
-        """Whether there can be such a claim: tasks of seed 004 are those of the queue."""
+        """Whether there can be such a claim: task jobs are on the queue, and nothing else is."""
         return lent.partition < len(self._lanes) and (lent.partition == self._queue) == bool(lent.job_id)
 
     async def claim_of(self, lent: Lent) -> Claim | None:
@@ -115,7 +115,7 @@ class RemoteLeases:
         return [held for part in parts for held in part]
 
     async def holds(self, lent: Lent) -> bool:
-        """Whether the worker still holds a task of seed 004, under a lease that has not lapsed."""
+        """Whether the worker still holds a task job, under a lease that has not lapsed."""
         return bool(await self._listed(lent.holder, [lent.consumer], lent.entry, lent.entry))
 
     async def is_empty(self, consumer: str) -> bool:

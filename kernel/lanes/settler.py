@@ -3,8 +3,8 @@
 Each cycle is one pipeline of three generations: the acknowledgements of the flush whose publications are in Redis,
 the publications of the flush whose settlements are recorded, and the settlements that have gathered since. So the
 order (record, publish, acknowledge) holds for every task, and a crash anywhere repeats a step but loses none. There
-is no timer: an idle lane sends at once, a busy one sends more at a time. The events that running tasks of seed 004
-report go before the settlements, so an attempt's events are in its stream before its last one.
+is no timer: an idle lane sends at once, a busy one sends more at a time. The events that running task jobs report go
+before the settlements, so an attempt's events are in its stream before its last one.
 """
 
 from __future__ import annotations
@@ -182,7 +182,7 @@ class Settler:
             if self._valid(item.claim):
                 self._settling.append(item)
                 claim = item.claim
-                # Two attempts at one task of seed 004 are settled one by one: only one of them can own the job.
+                # Two attempts at one task job are settled one by one: only one of them can own the job.
                 key = claim.job_id if claim.queued is None else f"{claim.job_id}/{claim.token}"
                 if key in jobs:
                     jobs[key].append(item)

@@ -55,7 +55,7 @@ class Starter:
         *,
         slots: bool = True,
     ) -> None:
-        """`remote`: the tasks of seed 004 that are put aside for workers elsewhere. Without `slots` all of them are."""
+        """`remote`: the tasks whose jobs are put aside for workers elsewhere. Without `slots` those of all tasks are."""
         self.routed = asyncio.Event()
         """Set when a task was put aside; whoever waits for it clears it."""
         self._slots = slots
@@ -121,7 +121,7 @@ class Starter:
         return not fault
 
     def _sorted(self, entries: Sequence[Entry], *, routed: bool) -> tuple[list[list[Entry]], list[Entry], list[Entry]]:
-        """Resources by job, tasks of seed 004 to start, and those to put aside."""
+        """Resources by job, task jobs to start, and those to put aside."""
         jobs: dict[str, list[Entry]] = {}
         tasks: list[Entry] = []
         away: list[Entry] = []

@@ -65,11 +65,11 @@ class StreamLane:
         slots: bool = True,
         gate: Gate | None = None,
     ) -> None:
-        """`finalizes` answers by job type; `remote` are the tasks of seed 004 that only workers elsewhere run.
+        """`finalizes` answers by job type; `remote` are the tasks whose jobs only workers elsewhere run.
 
         `gate` are the circuits that are asked before work begins.
 
-        A lane without `slots` runs nothing itself, and reads no tasks of seed 004.
+        A lane without `slots` runs nothing itself, and reads no task jobs.
         """
         self.lost = asyncio.Event()
         """Set when the lease has lapsed: every claim is void. Cleared once a new lease exists."""
@@ -297,7 +297,7 @@ class StreamLane:
         return told
 
     def report(self, claim: Claim, first: int, events: Sequence[tuple[str, bytes]]) -> asyncio.Future[bool]:
-        """Writes events of a running task of seed 004, type and JSON data of each, numbered on from `first`.
+        """Writes events of a running task job, type and JSON data of each, numbered on from `first`.
 
         Resolves with False where the attempt is over: fenced, canceled, ended, or its lease has lapsed. A repetition
         with the same numbers writes nothing twice.

@@ -27,7 +27,7 @@ _HEAD = 4
 _MOST_NAMED = 20
 """Jobs that one line in the log names."""
 _JITTER = 0.25
-"""The workers of a fleet must not look for the dead at the same time (seed 002)."""
+"""The workers of a fleet must not look for the dead at the same time."""
 _log = get_logger(__name__)
 
 

@@ -1,4 +1,4 @@
-"""The metrics of seed 002 for one queue, of whatever kind: its labels are resolved once, and not for every job."""
+"""The metrics of jobs for one queue, of whatever kind: its labels are resolved once, and not for every job."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """What the replies of `task_start` and `task_settle` mean: messages, acknowledgement, and what the worker is told.
 
-A task of seed 004 is a job of its own: each attempt that ends it makes one status, one log line and, where it failed,
+A task job is a job of its own: each attempt that ends it makes one status, one log line and, where it failed,
 one dead letter, unless it is an attempt at a step of a flow; then its entry leaves the queue.
 """
 

@@ -1,4 +1,4 @@
-"""Starts attempts at tasks of seed 004, one script a task: state and event are there before any work."""
+"""Starts attempts at task jobs, one script a task: state and event are there before any work."""
 
 from __future__ import annotations
 

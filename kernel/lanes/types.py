@@ -32,7 +32,7 @@ class Claim:
     solo: bool = False
     """Runs alone: its last permitted run after crashes."""
     counted: bool = True
-    """Its creation has counted it as open (tasks of seed 004)."""
+    """Its creation has counted it as open (task jobs)."""
     queue: str = ""
     """The priority list of a file job."""
     circuit: str = ""
@@ -40,7 +40,7 @@ class Claim:
     admission: Admission | None = None
     """What that circuit breaker has answered; of a file job that of its list."""
     began_ms: int = 0
-    """When the attempt began, in ms of Redis time (tasks of seed 004); 0 where that is not known."""
+    """When the attempt began, in ms of Redis time (task jobs); 0 where that is not known."""
 
     @property
     def task(self) -> DownloadTask:
@@ -52,7 +52,7 @@ class Claim:
 
     @property
     def queued(self) -> QueuedTask | None:
-        """The task of seed 004; None where the claim is of anything else."""
+        """The task job; None where the claim is of anything else."""
         return self.work if isinstance(self.work, QueuedTask) else None
 
     @property
@@ -70,7 +70,7 @@ class Claim:
 
     @property
     def job_type(self) -> str:
-        """The configured job type; of a task of seed 004 its name, of a file job `file`."""
+        """The configured job type; of a task job its task, of a file job `file`."""
         if isinstance(self.work, DownloadTask):
             return self.work.job_type
         return self.work.task if isinstance(self.work, QueuedTask) else "file"
@@ -88,10 +88,10 @@ class Success:
     detail: bytes = b""
     """One JSON line for the results document, without its line end."""
     logs: tuple[JobLog, ...] = ()
-    """Log entries of this attempt. The lane writes a line of its own behind those of a task of seed 004, and for a
+    """Log entries of this attempt. The lane writes a line of its own behind those of a task job, and for a
     resource where there are none."""
     result: bytes = b""
-    """What a task of seed 004 returned, JSON."""
+    """What a task job returned, JSON."""
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""The ledger: the record of every job (`job:{id}`, seed 004), its events, and the only legal transitions.
+"""The ledger: the record of every job (`job:{id}`), its events, and the only legal transitions.
 
 One job's story: `accept` writes the record and its first event, once; the lane's scripts move it while tasks are
 claimed and settled; `cancel`, `replay` and the finalization end or reopen it; `delete` forgets it. Terminal states

@@ -24,7 +24,7 @@ from kernel.tasks import ended
 from kernel.telemetry.logs import get_logger
 
 ENQUEUED_BY = "gateway.enqueue"
-"""The step of a job's first event (seed 004)."""
+"""The step of a job's first event."""
 QUEUE_KEYS = [keys.QUEUE, keys.outbox(keys.QUEUE), keys.open_tasks(), keys.noted_tasks()]
 _MOST = 512
 _MOST_BYTES = 4 << 20

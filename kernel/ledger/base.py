@@ -101,7 +101,7 @@ def replay_keys(job_id: str) -> list[str]:
 
 
 def record_keys(job_id: str) -> list[str]:
-    """The keys of the record of a job, which is all there is of a task of seed 004."""
+    """The keys of the record of a job, which is all there is of a task job's."""
     return [keys.job(job_id), keys.job_events(job_id)]
 
 
@@ -111,5 +111,5 @@ def begin_keys(job_id: str) -> list[str]:
 
 
 def task_keys(job_id: str) -> list[str]:
-    """The keys of the scripts that end a task of seed 004, or a whole job."""
+    """The keys of the scripts that end a task job, or a fetch job as a whole."""
     return [*record_keys(job_id), *ENDS]

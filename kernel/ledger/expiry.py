@@ -1,4 +1,4 @@
-"""Records that expire by themselves: the indexes over jobs are told when one has gone (contracts, the job record).
+"""Records that expire by themselves: the indexes over jobs are told when one has gone.
 
 A task job's record ends with its TTL, and Redis tells nobody. So an index says of each when to look. A record that is
 there is looked at again when its TTL ends, or later where none runs yet; one that is gone is taken out of the indexes.

@@ -78,8 +78,8 @@ class Leftovers:
     async def clear(self) -> list[str]:
         """Deletes entries that were read and are of no use; the ids of their jobs.
 
-        One with nobody whose job has not ended was never acknowledged by whoever keeps the contract (seed 004,
-        Consumer group usage): its consumer was deleted, and it is given back to be run.
+        One with nobody whose job has not ended was never acknowledged: a worker writes the end of a job first. Its
+        consumer was deleted, and it is given back to be run.
         """
         after, cleared = "-", list[str]()
         while after:

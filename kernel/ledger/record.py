@@ -1,4 +1,4 @@
-"""The job record, how it is kept in its hash, and how its status is called elsewhere (contracts, the job record)."""
+"""The job record, how it is kept in its hash, and how its status is called elsewhere."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _LATEST = 2**63 - 1
 _LONGEST_WAIT_MS = 86_400_000
 
 FETCH = "fetch"
-"""The `task` of the job of a manifest; every other one is a task of seed 004, or that of a step."""
+"""The `task` of a fetch job; every other one is that of a task job, or of a step."""
 STEP = "step"
 """The `task` of a job that is an attempt at a step of a flow with a handler of its own."""
 
@@ -168,7 +168,7 @@ def from_hash(values: Mapping[bytes, bytes], bucket: str) -> JobRecord:
 
 
 def error_json(code: str, message: str, **more: int) -> bytes:
-    """The `error` of a record (seed 004: a JSON string)."""
+    """The `error` of a record as a JSON string."""
     return orjson.dumps({"code": code, "message": message, **more})
 
 
@@ -198,17 +198,17 @@ def wait_of(text: bytes) -> int:
 
 
 def job_state(status: str) -> JobState.ValueType:
-    """The ledger's word as seed 000 says it."""
+    """The state that messages carry for a status of the ledger."""
     return _STATES.get(status, _UNKNOWN)
 
 
 def ledger_status(state: JobState.ValueType) -> str:
-    """The state of seed 000 as the ledger says it; empty for an unknown one."""
+    """The status of the ledger for a state that messages carry; empty for an unknown one."""
     return _FROM_STATE.get(state, "")
 
 
 def operator_status(status: str) -> str:
-    """The ledger's word as operators see it (seed 001 section 2)."""
+    """The ledger's word as operators see it."""
     return _OPERATOR.get(status, status)
 
 

@@ -1,4 +1,4 @@
-"""The queue of task jobs (`jobs:stream`, seed 004), as those see it who put jobs on it.
+"""The queue of task jobs (`jobs:stream`), as those see it who put jobs on it.
 
 One job's story: it is admitted where the backlog has room, and noted in the outbox. Then it is made: record, first
 event, answer under the idempotency key and entry on the queue, in one step with which the note goes. Whoever dies in

@@ -1,4 +1,4 @@
-"""The record of one job as a whole: payload, result and error as JSON, whoever wrote them (seed 004, Job State)."""
+"""The record of one job as a whole: payload, result and error as JSON, whoever wrote them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The heartbeat of a worker of file jobs: one standing key that says what it runs (seed 002, Heartbeat)."""
+"""The heartbeat of a worker of file jobs: one standing key that says what it runs."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from kernel.telemetry import metrics
 
 _KEEP_SECONDS = 10.0
 _PASS_JITTER = 0.25
-"""Reapers of a fleet must not pass at the same time (seed 002)."""
+"""Reapers of a fleet must not pass at the same time."""
 
 
 def list_duties(config: config_pb2.Config, resources: Resources, clock: Clock) -> list[Duty]:

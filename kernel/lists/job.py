@@ -1,4 +1,4 @@
-"""A file job as it stands on a list: one JSON object (seed 002, Job Schema, and `origin_queue`).
+"""A file job as it stands on a list: one JSON object.
 
 The bytes are the job: whatever a foreign producer wrote into them survives every move, and where a member has to
 change (`retries`), only that member is rewritten.
@@ -65,7 +65,7 @@ class FileJob:
         return ""
 
     def encode(self) -> bytes:
-        """The job as it goes onto a list; members of the seed always, ours only where they say something."""
+        """The job as it goes onto a list. Members of FetchBox's own are left out where they say nothing."""
         members: dict[str, Any] = {
             "id": self.id,
             "filepath": self.filepath,
@@ -191,7 +191,7 @@ def _skip(text: str, at: int) -> int:
 
 
 def time_text(ns: int) -> str:
-    """Nanoseconds since the epoch as RFC3339Nano (seed 002: `creation_time`)."""
+    """Nanoseconds since the epoch as RFC3339Nano, the form of `creation_time`."""
     seconds, rest = divmod(ns, 10**9)
     whole = datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
     return f"{whole}.{rest:09d}".rstrip("0").rstrip(".") + "Z"

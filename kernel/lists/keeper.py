@@ -1,4 +1,4 @@
-"""The lists that only grow, completed jobs and dead letters, are kept short: by count and by age (contracts)."""
+"""The lists that only grow, completed jobs and dead letters, are kept short: by count and by age."""
 
 from __future__ import annotations
 

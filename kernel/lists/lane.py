@@ -1,4 +1,4 @@
-"""The list lane: file jobs from the priority lists (seed 002).
+"""The list lane: file jobs from the priority lists.
 
 The story of one job: the worker's heartbeat exists before anything is taken (`Heartbeat`, `list_beat`); a script moves
 the job from its queue onto the worker's processing list, the higher queue first (`Taking`), or a blocked move does

@@ -1,6 +1,6 @@
 """Blocked moves: while every queue is empty, one waits at each, so that a push by anybody wakes an idle worker.
 
-Each is the `BRPOPLPUSH` of seed 002 (as `BLMOVE`), on a connection of its own, once a queue and not once a slot. It
+Each is a `BRPOPLPUSH` (as `BLMOVE`), on a connection of its own, once a queue and not once a slot. It
 begins when the queues were found empty, and ends with the first job that it brings, or with its timeout once nobody
 waits any more. A move that was sent is waited for: Redis may have given it a job already.
 """

@@ -1,4 +1,4 @@
-"""The Redis names of the priority lists, as the configuration has them (seed 002 `worker`)."""
+"""The Redis names of the priority lists, as the configuration has them."""
 
 from __future__ import annotations
 

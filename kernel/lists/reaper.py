@@ -1,4 +1,4 @@
-"""File jobs of workers that died go back to their queues (seed 002, Reaper).
+"""File jobs of workers that died go back to their queues.
 
 A pass walks through the registry of workers, a page at a time, and asks `file_reap` about each that may be dead. The
 script looks and moves in one step, so any number of reapers may do this at once: a worker that comes back before the
@@ -25,7 +25,7 @@ from kernel.telemetry import metrics
 from kernel.telemetry.logs import get_logger
 
 BUDGET_SECONDS = 0.2
-"""How long a pass may take; the next one goes on where it stopped (seed 002)."""
+"""How long a pass may take; the next one goes on where it stopped."""
 BATCH = 500
 """The most entries that one run of the script moves."""
 _CRASH_LOOP = "SYSTEM_CRASH_LOOP"

@@ -1,4 +1,4 @@
-"""How long the queues are, and how long their oldest job has waited (seed 002, `queue_length`)."""
+"""How long the queues are, and how long their oldest job has waited."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an outcome means for a file job: done, tried again and when, or dead (seed 002, Completion)."""
+"""What an outcome means for a file job: done, tried again and when, or dead."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ class ListsView:
 
     @property
     def attended(self) -> bool:
-        """Whether anybody works on the queues. A worker of others may have no heartbeat between two jobs (seed 002)."""
+        """Whether anybody works on the queues. A worker of others may have no heartbeat between two jobs."""
         return any(worker.alive or worker.last_seen_ms < self.ttl_ms for worker in self.workers)
 
 

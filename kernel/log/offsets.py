@@ -1,6 +1,6 @@
 """Stream ids as numbers: `offset = ms << 20 | seq`, so that an offset fits a uint64 and orders like the id.
 
-The contracts settle this form. Redis counts `seq` on while its clock stands still or has gone back; long before the 20
+Redis counts `seq` on while its clock stands still or has gone back; long before the 20
 bits are used up, `kernel.log.epochs` moves the stream's time on, so that every id keeps an offset.
 """
 

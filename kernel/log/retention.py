@@ -1,4 +1,4 @@
-"""Retention of the four streams: time first, then size (seed 000 section 3), a bounded piece of work a pass.
+"""Retention of the four streams: time first, then size, a bounded piece of work a pass.
 
 Of `jobs.tasks` only settled entries go, whatever their age and the size of the stream: the lane's own script decides
 that (`kernel/lua/trim.lua`). Of the others every entry may go: what a group has not read by then is of no use any more.

@@ -1,4 +1,4 @@
-"""The four topics as the configuration and seed 000 shape them."""
+"""The four topics: their messages, and the partitions and retention that the configuration gives them."""
 
 from __future__ import annotations
 

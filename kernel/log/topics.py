@@ -1,4 +1,4 @@
-"""Typed partitioned topics on Redis streams: the four streams of seed 000, and whoever reads and writes them."""
+"""Typed partitioned topics on Redis streams (tasks, status, logs, dead letters), and whoever reads and writes them."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@
 -- All queues follow as keys, each with its priority, the default one last. A worker is dead when its heartbeat is
 -- absent and it was last known to be alive more than ttl_ms ago; both are asked in the step that moves. One that never
 -- registered itself is registered here, half a millisecond marking it as such: it may set its heartbeat after it took
--- a job and delete it after each (seed 002), so it is known to be alive by every look that finds one.
+-- a job and delete it after each, so it is known to be alive by every look that finds one.
 -- A death blames all that the worker held. The last permitted run is alone, so that no innocent neighbour is a dead
 -- letter: one crash below the limit a job is a suspect, and only a crash on the list `solo` counts beyond that.
 -- An entry is pushed before it is popped: where its destination is no list it stays, behind those not yet looked at.

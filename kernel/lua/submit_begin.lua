@@ -3,7 +3,7 @@
 -- KEYS submit
 -- ARGV digest, job_id, lease_ms, window_ms
 -- returns {state, job id, ms to wait, answer}; state: new | taken_over | running | done | conflict | foreign
--- A string under the key is the job id that another gateway put there (seed 004): foreign.
+-- A string under the key is the job id that another gateway put there: foreign.
 if redis.call('TYPE', KEYS[1])['ok'] == 'string' then return {'foreign', redis.call('GET', KEYS[1]), 0, ''} end
 local h = redis.call('HMGET', KEYS[1], 'digest', 'job_id', 'until', 'answer', 'by')
 local t = redis.call('TIME')

@@ -1,4 +1,4 @@
-"""Metrics whose labels have at most 50 values each (seed 002, Metrics): what comes beyond them counts as `other`.
+"""Metrics whose labels have at most 50 values each: what comes beyond them counts as `other`.
 
 Values that are known beforehand (job types, queues) are held against the configuration by `kernel.telemetry.metrics`
 already. This is the cap behind that for every metric alike: the first values that come have a series of their own.

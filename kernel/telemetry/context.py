@@ -1,4 +1,4 @@
-"""What the current work is about: facts that every log line of it tells without being told (seed 002, Logging).
+"""What the current work is about: facts that every log line of it tells without being told.
 
 They live in a context variable, so a task that is begun in the course of some work is about the same work.
 """

@@ -40,7 +40,7 @@ def _histogram(name: str, text: str, *labels: str, buckets: tuple[float, ...] = 
     return Histogram(f"fetchbox_{name}", text, labels, registry=REGISTRY, buckets=buckets)
 
 
-# Seed 002, by its own names; `queue` is a priority list, `jobs.tasks` or `jobs:stream`.
+# Bare names, without `fetchbox_`; `queue` is a priority list, `jobs.tasks` or `jobs:stream`.
 JOBS_PRODUCED = Counter("jobs_produced", "Jobs put onto a queue.", ["queue"], registry=REGISTRY)
 JOBS_CONSUMED = Counter("jobs_consumed", "Jobs taken from a queue; not those put off.", ["queue"], registry=REGISTRY)
 JOBS_COMPLETED = Counter("jobs_completed", "Jobs that were done.", ["queue"], registry=REGISTRY)

@@ -1,8 +1,8 @@
-"""WatchJob: the events of one job, what there is and then live, as one read with a cursor (seed 004; contracts, SSE).
+"""WatchJob: the events of one job, what there is and then live, as one read with a cursor.
 
 The story of one watcher: `hello`; a `gap` with the current record if its cursor is older than the stream, or newer than
 its last event; then, again and again, a look at the record and after it the events up to the present. The stream is
-complete with its terminal event, whatever the record says, since workers by the letter of seed 004 write the two in
+complete with its terminal event, whatever the record says, since workers that are not FetchBox's write the two in
 separate steps; only a replay behind it opens the job again, and other late news of a worker that was overtaken are left
 out. A record that has ended without such an event, or that is gone, ends the stream too.
 A client that has the last event already gets an empty stream, without `hello`: it need not come again (HTTP 204).
@@ -27,7 +27,7 @@ from kernel.watch.feed import Feed, FellBehindError, Subscription
 from kernel.watch.streams import StreamSource
 
 TERMINAL = frozenset({"done", "error", "canceled"})
-"""The types of events that end a job (seed 004)."""
+"""The types of events that end a job."""
 REOPENED = "replayed"
 """The type of the event that takes the end of a job back."""
 PAGE = 500

@@ -48,7 +48,7 @@ def jobs(status: DataFrame) -> DataFrame:
         expr("collect_set(case when entry.rank >= 3 then struct(entry.revision, entry.ms) end) as ends"),
     )
     former = "array_max(transform(filter(ends, e -> e.revision < last.revision), e -> e.ms))"
-    # Tasks of seed 004 are not told of before their end; their logs begin with their creation.
+    # The status of a task job is published at its end; its logs begin with its creation.
     accepted = f"coalesce(queued_ms, case when last.total = 0 then shiftright(log_offset, {SEQ_BITS}) end)"
     lives = known.withColumns({"replayed_ms": expr(former), "accepted_ms": expr(accepted)})
     return lives.selectExpr(

@@ -5,7 +5,7 @@ know the job, and `host` is empty where there is none. Times are in ms, sizes in
 happened: a day on which nothing did has none. Quantiles are upper edges of buckets (`pipeline.reports.histogram`), and
 null of nothing.
 
-An attempt is a log line with an `outcome`: `done`, `failed` (for good) or `retry`. Those of tasks of seed 004 have no
+An attempt is a log line with an `outcome`: `done`, `failed` (for good) or `retry`. Those of task jobs have no
 host. Lines are told at least once, so after a crash of a worker its last attempts may count twice.
 """
 

@@ -25,7 +25,7 @@ _HEADER: Final = HttpHeader.DESCRIPTOR.full_name
 _PAYLOAD: Final = QueuedTask.DESCRIPTOR.fields_by_name["payload"].full_name
 """Bytes that are JSON for as long as ingest has accepted them."""
 _GATE: Final = frozenset({"token"})
-"""Of an event's data: it names a gate and opens nothing (seed 003, section 2.3)."""
+"""Of an event's data: it names a gate and opens nothing."""
 
 
 def redacted(kind: type[Message], rows: pa.Table) -> pa.Table:

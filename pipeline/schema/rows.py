@@ -17,7 +17,7 @@ class Row(NamedTuple):
     id: str
     """`ms-seq`."""
     fields: Mapping[str, bytes]
-    """What the entry holds: `payload` and perhaps `traceparent`; of a timeline, those of seed 003."""
+    """What the entry holds: `payload` and perhaps `traceparent`; of a timeline, the fields of the envelope."""
     extra: Mapping[str, str] = _NOTHING
     """Columns that the entry itself does not hold: of a timeline `flow_id`, `flow_name` and `tenant`."""
 

@@ -1,6 +1,6 @@
 """Content codings: undone piece by piece to nowhere, to learn whether the body is whole.
 
-What is stored are the wire bytes (contracts; an archive under `Content-Encoding: x-gzip` must keep its checksum). The
+What is stored are the wire bytes: an archive under `Content-Encoding: x-gzip` must keep its checksum. The
 decoder only proves that gzip's trailer is there and right, that every member or frame ends, and yields the bytes that a
 checksum of the decoded content is over. Memory is bounded however small the body and large its content. So is the work:
 all stages together may make a fixed number of bytes and so many more for each byte of the wire (`Work`).

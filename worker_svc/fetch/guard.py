@@ -1,8 +1,8 @@
 """Which addresses may be dialled. Asked for every socket that is opened, so no name, redirect or literal gets past it.
 
 An address that carries IPv4 addresses inside (mapped, compatible, translated, 6to4, Teredo, NAT64, ISATAP) is judged by
-itself and by every one of them: each is public, or `fetcher.allow_networks` names it (contracts, Security defaults). To
-allow a network of translated addresses does not allow what they lead to.
+itself and by every one of them: each is public, or `fetcher.allow_networks` names it. To allow a network of translated
+addresses does not allow what they lead to.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a worker does with a file job of seed 002: the file goes into the object store, a manifest to ingest."""
+"""What a worker does with a file job: the file goes into the object store, a manifest to ingest."""
 
 from worker_svc.files.runner import FileRunner
 

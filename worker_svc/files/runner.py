@@ -1,4 +1,4 @@
-"""What happens in a slot to a file job of seed 002: its file is stored, or its manifest submitted, as an outcome."""
+"""What happens in a slot to a file job: its file is stored, or its manifest submitted, as an outcome."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the attempts at steps log becomes `runner.log` in the timeline of their run, while they work (seed 003, 1.2).
+"""What the attempts at steps log becomes `runner.log` in the timeline of their run, while they work.
 
 A line is published as soon as it is told; the store of flows gathers lines while an append is on its way, so the pace
 is that of Redis. An attempt has a bounded number of lines on their way, and waits for room for a bounded time only: a

@@ -1,4 +1,4 @@
-"""Handlers of tasks (seed 004): those that ship, and how those of one's own are found. `TaskHandlers` is the door."""
+"""Handlers of task jobs: those that ship, and how those of one's own are found. `TaskHandlers` is the door."""
 
 from worker_svc.tasks.registry import TaskHandlers
 

@@ -1,4 +1,4 @@
-"""Jobs as a bare script writes them: seed 004's keys and a Redis client, nothing of FetchBox."""
+"""Task jobs as a bare script writes them: the keys of the queue and a Redis client, nothing of FetchBox."""
 
 import json
 import os
@@ -50,7 +50,7 @@ class Client:
 
 
 def _add(pipeline: Pipeline, payload: dict[str, Any]) -> str:
-    """Record, first event, queue entry, in seed 004's order; the id of the job."""
+    """Writes record, first event and queue entry, in that order; the id of the job."""
     job_id, now, text = str(uuid.uuid4()), str(time.time_ns() // 1_000_000), json.dumps(payload)
     record = {"job_id": job_id, "task": "chat", "payload": text, "status": "queued", "created_ts": now}
     record |= {"updated_ts": now, "ttl_s": str(_TTL_S), "result": "", "error": ""}

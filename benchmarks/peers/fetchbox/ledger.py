@@ -1,4 +1,4 @@
-"""What Redis says of task jobs (seed 004); for every client of ours."""
+"""What Redis says of task jobs, for every client of FetchBox."""
 
 from redis.asyncio import Redis
 

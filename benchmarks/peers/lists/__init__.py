@@ -1,1 +1,1 @@
-"""Workers of file jobs, ours and the literal loop of seed 002, for `benchmarks.lists`."""
+"""Workers of file jobs, FetchBox's and the plain loop of `BRPOPLPUSH`, for `benchmarks.lists`."""

@@ -1,9 +1,10 @@
-"""Seed 002 to the letter: slots that loop over `BRPOPLPUSH` with one second, the high queue first.
+"""The plain loop: slots that call `BRPOPLPUSH` with one second, the high queue first.
 
     python -m benchmarks.peers.lists.literal PORT SLOTS
 
-Each slot is a worker as the seed describes one: pop, set the heartbeat, work (nothing), push onto the completed list,
-remove from the processing list, delete the heartbeat; the last three in one pipeline, to be kind. A connection a slot.
+Each slot is the simplest worker that shares the priority lists: pop, set the heartbeat, work (nothing), push onto the
+completed list, remove from the processing list, delete the heartbeat; the last three in one pipeline, to be kind. A
+connection a slot.
 """
 
 from __future__ import annotations

@@ -1,0 +1,46 @@
+"""The words that people read: none that only the authors know."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+_CITED = re.compile(r"seeds?[ _-]?00\d|contracts?[ ,(]+00\d|\b(?<![\d,._-])00[0-4]'s|contracts\.md|§", re.IGNORECASE)
+"""How a source of the requirements is cited. Only tests and decisions may: a reader of anything else does not know it."""
+_SEED = re.compile(r"\bseeds?\b", re.IGNORECASE)
+_OF_RANDOM_NUMBERS = ("benchmarks", "Makefile", ".ci", "gen/fetchbox/openapi.html")
+_TEXTS = {".py", ".pyi", ".lua", ".proto", ".md", ".toml", ".yaml", ".yml", ".json", ".html", ".j2", ".sh", ".mjs", ".js"}
+_ELSEWHERE = {"tests", "third_party", "node_modules", "__pycache__", "dist", "results", "adr"}
+
+
+def _files(folder: Path = ROOT) -> Iterator[Path]:
+    for path in sorted(folder.iterdir()):
+        if path.is_dir():
+            if path.name not in _ELSEWHERE and (not path.name.startswith(".") or path.name == ".ci"):
+                yield from _files(path)
+        elif path.suffix in _TEXTS or path.name in ("Makefile", "Dockerfile", "run"):
+            yield path
+
+
+def _lines_with(pattern: re.Pattern[str], *but: str) -> list[str]:
+    return [
+        f"{name}:{number}: {line.strip()}"
+        for name, text in ((str(path.relative_to(ROOT)), path.read_text()) for path in _files())
+        if not name.startswith(but) and pattern.search(text)
+        for number, line in enumerate(text.splitlines(), start=1)
+        if pattern.search(line)
+    ]
+
+
+def test_only_tests_and_decisions_cite_the_sources_of_the_requirements() -> None:
+    assert len(list(_files())) > 500
+    assert _lines_with(_CITED) == []
+    assert _lines_with(_SEED, *_OF_RANDOM_NUMBERS) == []
+
+
+def test_citations_are_recognised() -> None:
+    for cited in ("(seed 003, 1.2)", "_SEED_002", "as contracts 002 say", "by 004's keys", "see contracts.md", "§2.1"):
+        assert _CITED.search(cited), cited
+    for other in ("--seed 7", "`epochs/{table}/part=003/000002.json`", "1,002 jobs", "# noqa: BLE001 - any"):
+        assert not _CITED.search(other), other
