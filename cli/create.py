@@ -36,16 +36,16 @@ _CALLBACKS = frozenset({Task.TOOL, Task.RAG})
 @command(app)
 def create(
     context: typer.Context,
-    task: Annotated[Task, typer.Option(help="What is to be done.")],
+    task: Annotated[Task, typer.Option(help="What the job is to do.")],
     payload: Annotated[str, typer.Option(help="A JSON object; `@file` reads a file, `-` reads stdin.")],
     ttl: Annotated[
         int | None,
-        typer.Option(min=60, max=2_592_000, help="Seconds that job and events are kept after its end."),
+        typer.Option(min=60, max=2_592_000, help="Seconds that the job and its events are kept after its end."),
     ] = None,
     idempotency_key: Annotated[str, typer.Option(help="The same key and request always mean the same job.")] = "",
     watch: Annotated[bool, typer.Option("--watch", help="Print its text as it comes, else its result.")] = False,
 ) -> None:
-    """Create a job of a task, which a handler of the configuration does.
+    """Create a task job. The configured handler for its task runs it.
 
     Exit codes: 0 created (with --watch: done), 1 failed or canceled, 2 wrong usage, 3 refused, 4 unavailable.
 

@@ -22,7 +22,7 @@ from fetchbox.operator.v1.operator_service_pb2 import (
 )
 from fetchbox.operator.v1.operator_service_pb2_grpc import OperatorServiceStub
 
-app = group("List, replay and purge dead letters: tasks that failed for good.")
+app = group("List, replay and purge dead letters: resources and task jobs that failed for good.")
 Positions = Annotated[list[str] | None, typer.Argument(help="Positions, as `dlq list` prints them.")]
 OfJob = Annotated[str, typer.Option("--job", help="All dead letters of this job.")]
 

@@ -49,7 +49,7 @@ def follow_events(
 
 
 def follow(stub: OperatorServiceStub, job_id: str, changed: Callable[[Job], None]) -> Job:
-    """Calls `changed` with snapshots of a manifest's job, a few a second at most, and returns the last one."""
+    """Calls `changed` with snapshots of a fetch job, a few a second at most, and returns the last one."""
     shown = 0.0
 
     def read() -> Job:

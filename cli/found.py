@@ -9,12 +9,12 @@ from fetchbox.task.v1 import job_pb2 as tasks
 from fetchbox.task.v1 import task_service_pb2
 
 FETCH = "fetch"
-"""The task of a manifest's job."""
+"""The `task` of a fetch job."""
 _NOT_THERE = frozenset({"FORBIDDEN", "UNAVAILABLE"})
 
 
 def find(options: Settings, job_id: str) -> manifests.Job | tasks.Job:
-    """A manifest's job as operators see it, or a task with its result.
+    """A fetch job as operators see it, or a task job with its result.
 
     A tenant, whose token or network does not reach the operator service, finds tasks all the same.
     """

@@ -1,4 +1,4 @@
-"""`fetchbox jobs`: creating jobs of tasks, looking at jobs of both kinds, and canceling them."""
+"""`fetchbox jobs`: create task jobs; show, follow and cancel fetch jobs and task jobs."""
 
 import json
 from collections.abc import Iterable
@@ -27,14 +27,14 @@ from fetchbox.operator.v1.operator_service_pb2 import (
 )
 from fetchbox.task.v1 import task_service_pb2
 
-app = group("Create jobs of tasks; look at jobs, follow them, cancel them.")
+app = group("Create task jobs. Show, follow and cancel fetch jobs and task jobs.")
 app.add_typer(create.app)
 JobId = Annotated[str, typer.Argument(help="The job, as `submit`, `jobs create` and `jobs list` print it.")]
 
 
 @command(app)
 def get(context: typer.Context, job_id: JobId) -> None:
-    """Show one job; of a task also its result.
+    """Show one job; of a task job also its result.
 
     `fetchbox jobs get 01939c6e-… --json | jq .status`
     """
@@ -57,7 +57,7 @@ def list_jobs(
         str, typer.Option(help="Only these: queued, in_progress, completed, partial, failed or canceled.")
     ] = "",
     task: Annotated[
-        str, typer.Option(help="Only this: fetch (manifests), step (of flows), chat, plan, code, tool, rag or embed.")
+        str, typer.Option(help="Only this: fetch (fetch jobs), step (attempts at steps of flows), chat, plan, code, tool, rag or embed.")
     ] = "",
     job_type: Annotated[str, typer.Option(help="Only jobs of this type.")] = "",
     tenant: Annotated[str, typer.Option(help="Only jobs of this tenant.")] = "",
@@ -99,7 +99,7 @@ def list_jobs(
 
 
 def _counts(job: Job) -> tuple[object, object, object]:
-    """Its resources; a job of a task has none."""
+    """Its resources; a task job has none."""
     return (job.resource_completed, job.resource_failed, job.resource_total) if job.task == FETCH else ("", "", "")
 
 
@@ -133,7 +133,7 @@ def _show_log(entry: LogEntry) -> None:
 
 @command(app)
 def watch(context: typer.Context, job_id: JobId) -> None:
-    """Follow one job to its end; of a task print the text as it comes. Exits with 1 when not all was done.
+    """Follow one job to its end; of a task job print the text as it comes. Exits with 1 when not all was done.
 
     `fetchbox jobs watch 01939c6e-…`
     """

@@ -65,7 +65,7 @@ def root(
     ] = None,
     ingest: Annotated[
         str,
-        typer.Option(envvar="FETCHBOX_INGEST", metavar="HOST:PORT", help="The ingest service, tasks and flows too."),
+        typer.Option(envvar="FETCHBOX_INGEST", metavar="HOST:PORT", help="The ingest service; it serves task jobs and flow runs, too."),
     ] = "",
     operator: Annotated[
         str, typer.Option(envvar="FETCHBOX_OPERATOR", metavar="HOST:PORT", help="The operator service.")
@@ -93,9 +93,9 @@ def root(
     A platform on this machine: `fetchbox up`, and in another terminal `fetchbox submit manifest.json --watch`. One that
     has --data DIR is found by FETCHBOX_DATA=DIR.
 
-    A task, its text as it comes: `fetchbox jobs create --task chat --payload '{"prompt": "Hello"}' --watch`
+    A task job, its text as it comes: `fetchbox jobs create --task chat --payload '{"prompt": "Hello"}' --watch`
 
-    A flow, its steps and waits drawn as they go on: `fetchbox flows start catalogue --input @input.json --watch`
+    A flow run, its steps and waits drawn as they go on: `fetchbox flows start catalogue --input @input.json --watch`
 
     In production, one process a role: `fetchbox serve --role=worker --config=fetchbox.toml`
 

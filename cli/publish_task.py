@@ -45,7 +45,7 @@ def publish_task(
     header: Annotated[list[str] | None, typer.Option(help="A request header, `name: value`; repeatable.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show stream and bytes; publish nothing.")] = False,
 ) -> None:
-    """Put a task on `jobs.tasks` without asking ingest: nothing is validated, stored or de-duplicated first.
+    """Put resources to fetch on `jobs.tasks` without asking ingest. Nothing is validated, stored or de-duplicated first.
 
     `fetchbox publish-task --url https://example.com/a.jpg`
 

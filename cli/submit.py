@@ -47,7 +47,7 @@ def submit_file(
         bool, typer.Option("--rest/--grpc", help="Submit at the gateway, or at the ingest service.")
     ] = False,
 ) -> None:
-    """Submit a manifest of URLs.
+    """Submit a manifest of URLs: it becomes a fetch job.
 
     Exit codes: 0 accepted (with --watch: all stored), 1 some resources failed, 2 wrong usage, 3 refused,
     4 unavailable.

@@ -1,4 +1,4 @@
-"""`fetchbox.flow.v1.FlowService`: runs of flows for their clients.
+"""`fetchbox.flow.v1.FlowService`: flow runs for their clients.
 
 A tenant's token sees and steers the runs of its tenant alone: others are not found. The interceptor turns what is
 raised into a status. Gates and tails have files of their own.

@@ -86,7 +86,7 @@ def no_job(job_id: str) -> FetchboxError:
 
 
 def no_flow(flow_id: str) -> FetchboxError:
-    """There is no such run of a flow, or the caller may not know of it."""
+    """There is no such flow run, or the caller may not know of it."""
     return not_found(f"There is no run {flow_id} of a flow; it is unknown, or no longer kept.")
 
 

@@ -3,7 +3,7 @@
 A job that has not ended is never removed; the deciding look at its status is inside the script that removes it. Each
 pass does a bounded amount of work, so a backlog is worked off over several passes and nobody waits for a long one.
 The size of all records is estimated from a random sample, and is exact where the sample holds them all. Both limits are
-about jobs of manifests: a task job's record expires by itself (`expirer.py`). Neither removes a job whose last status
+about fetch jobs: a task job's record expires by itself (`expirer.py`). Neither removes a job whose last status
 the exporter may not have written into the lake yet, until that has been silent for `exporter.hold`.
 """
 

@@ -4,7 +4,7 @@ Two steps make a replay. The ledger raises the resource's replay number and open
 under that number, which happens only once for each number. A crash between the two leaves a number without a task:
 the next request finds it `already_replayed`, adds the missing task, and so finishes what the first one began.
 The letter stays where it is, as the history of the task, until it is purged or its retention ends. Here for the
-resources of manifests; `task_replays.py` does the same for task jobs.
+resources of fetch jobs; `task_replays.py` does the same for task jobs.
 """
 
 from collections.abc import AsyncIterator

@@ -1,6 +1,6 @@
 """`python -m benchmarks.chaos.export [--seed N] [--records 20000]`: into the lake, while everything is killed.
 
-Three exporters race, and are killed at random, for what producers give to all four topics and to runs of flows, with
+Three exporters race, and are killed at random, for what producers give to all four topics and to flow runs, with
 retention at their heels. The object store answers some requests with an error, and some not at all. Redis is killed,
 demoted, replaced by a replica that has everything and by one that has not, and robbed by hand. In the end every record
 that was accepted is in the lake once, as readers see it; or a marker tells of a hole, and how large it is.

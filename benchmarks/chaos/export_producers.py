@@ -1,4 +1,4 @@
-"""Who gives the exporter work: producers of all four topics, runs of flows, and retention at their heels."""
+"""Who gives the exporter work: producers of all four topics, flow runs, and retention at their heels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What must be true of the runs of flows afterwards, whatever was killed."""
+"""What must be true of the flow runs afterwards, whatever was killed."""
 
 from __future__ import annotations
 

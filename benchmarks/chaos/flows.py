@@ -1,4 +1,4 @@
-"""`python -m benchmarks.chaos.flows [--seed N] [--flows 500] [--large]`: runs of flows, while everything is killed.
+"""`python -m benchmarks.chaos.flows [--seed N] [--flows 500] [--large]`: flow runs, while everything is killed.
 
 Each run has six steps: two parallel branches with a gate each, and a gate of time before they meet. Events, webhooks
 and hands come for the gates at random moments, some before the run is there. Workers (each has an engine), ingest and

@@ -1,4 +1,4 @@
-"""`fetchbox flows`: starting runs of flows, watching them, and opening their gates."""
+"""`fetchbox flows`: starting flow runs, watching them, and opening their gates."""
 
 from cli.flows.commands import app
 

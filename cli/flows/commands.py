@@ -17,7 +17,7 @@ from cli.settings import settings
 from fetchbox.flow.v1.flow_pb2 import Flow
 from fetchbox.flow.v1.flow_service_pb2 import CancelFlowRequest, GetFlowRequest, ListFlowsRequest, ListStepLogsRequest
 
-app = group("Start runs of flows, follow them, open their gates, cancel them.")
+app = group("Start flow runs, follow them, open their gates, cancel them.")
 for others in (start.app, gates.app, definitions.app):
     app.add_typer(others)
 _PAGE = 500
@@ -34,7 +34,7 @@ class Status(StrEnum):
 
 @command(app)
 def watch(context: typer.Context, run: Run, tenant: Tenant = "") -> None:
-    """Follow a run to its end: a chart of its steps in a terminal, a line an event in a pipe.
+    """Follow a flow run to its end: a chart of its steps in a terminal, a line an event in a pipe.
 
     With --json each line is a frame, `{"v": 1, "stream": …, "event": …, "record": …}`. A run that has ended is shown
     as it was. Exit codes: 0 completed, 1 failed or cancelled, 3 refused, 4 unavailable.
@@ -49,7 +49,7 @@ def watch(context: typer.Context, run: Run, tenant: Tenant = "") -> None:
 
 @command(app)
 def get(context: typer.Context, run: Run, tenant: Tenant = "") -> None:
-    """Show one run and its steps.
+    """Show one flow run and its steps.
 
     `fetchbox flows get 01939c6e-…`
 
@@ -68,7 +68,7 @@ def list_runs(
     limit: Annotated[int, typer.Option(min=1, max=_PAGE, help="The most runs of a page.")] = 50,
     page: Annotated[str, typer.Option(help="The next page, as the one before named it.")] = "",
 ) -> None:
-    """List runs, newest first.
+    """List flow runs, newest first.
 
     `fetchbox flows list --flow catalogue --status running`
     """
@@ -116,7 +116,7 @@ def cancel(
     reason: Annotated[str, typer.Option(help="Why, for people.")] = "",
     tenant: Tenant = "",
 ) -> None:
-    """Cancel a run: its gates are cancelled, its jobs stopped. A run that has ended stays as it is.
+    """Cancel a flow run: its gates are canceled and its jobs stopped. A run that has ended stays as it is.
 
     `fetchbox flows cancel 01939c6e-… --reason "the wrong manifest"`
     """

@@ -31,7 +31,7 @@ def start(
     tenant: Annotated[str, typer.Option(help="The tenant, where the token does not say.")] = "",
     watch: Annotated[bool, typer.Option("--watch", help="Go on as `flows watch` does.")] = False,
 ) -> None:
-    """Start a run of a flow. The secrets of its gates are shown now and never again.
+    """Start a flow run. The secrets of its gates are shown now and never again.
 
     With --json the first line is `{"flow": …, "secrets": […]}`; with --watch too, each line after it is a frame.
 

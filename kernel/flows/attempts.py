@@ -70,7 +70,7 @@ def _follow(made: Decision, step: Step, job: JobFacts) -> Problem | None:
         return Problem(job.code, job.message)
     if job.status == "":
         return _failed(made, step, _LOST)
-    # The job of a manifest has another id than the attempt; this is how the timeline learns of it.
+    # The fetch job has another id than the attempt; this is how the timeline learns of it.
     if not _runs(state) and (job.status != "queued" or step.spec.job_type):
         made.course.tell_step(kinds.STEP_ATTEMPT_STARTED, step.key, jobId=job.job_id)
     if job.status in ("queued", "running"):

@@ -58,7 +58,7 @@ class Due:
         replies = await self.link.run(commands)
         for reply in replies:
             if is_error(reply):
-                raise unavailable(f"Redis refuses to hand out runs of flows: {reply}")
+                raise unavailable(f"Redis refuses to hand out flow runs: {reply}")
         now, following, lease, *runs = replies[-1]
         names = tuple(RunKey(run.decode()) for run in runs)
         return Claimed(now, following if following >= 0 else None, lease, names)

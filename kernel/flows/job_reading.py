@@ -1,4 +1,4 @@
-"""Reads the jobs of attempts: their records, all in one round trip, and what a manifest's job resulted in."""
+"""Reads the jobs of attempts: their records, all in one round trip, and what a fetch job resulted in."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class JobReader:
         self._max_event_bytes = config.flow_engine.max_event_bytes
 
     async def read(self, attempts: Sequence[Attempt]) -> list[JobFacts | JobRecord]:
-        """What is known of each; of a manifest's job that has stored resources the record: `concluded` reads on."""
+        """What is known of each; of a fetch job that has stored resources the record: `concluded` reads on."""
         named = await self._named(attempts)
         commands: list[Command] = [
             ("HMGET", keys.job(attempt.job_id), *(FIELDS if attempt.is_fetch else _TASK))
@@ -75,7 +75,7 @@ class JobReader:
         return [found.get(attempt.run_id, attempt) for attempt in attempts]
 
     async def concluded(self, record: JobRecord) -> JobFacts:
-        """The end of a manifest's job with its result: counts, keys, and the resources if they fit into an event."""
+        """The end of a fetch job with its result: counts, keys, and the resources if they fit into an event."""
         result: dict[str, Any] = {
             "jobId": record.job_id,
             "status": record.status,

@@ -40,7 +40,7 @@ class Look:
     revision: int = 0
     """After what was published."""
     ended_jobs: list[tuple[str, JobRecord]] = field(default_factory=list)
-    """By stepRunId, jobs of manifests whose results are to be read before anything can be decided."""
+    """By stepRunId, fetch jobs whose results are to be read before anything can be decided."""
     over: bool = False
     aside: bool = False
     """It waits for something beside the others, or has, and is not concluded with those that it began with."""

@@ -1,4 +1,4 @@
-"""Makes the job of an attempt: a task on `jobs:stream`, or the job of a manifest, which ingest makes.
+"""Makes the job of an attempt: a task on `jobs:stream`, or a fetch job, which ingest makes.
 
 The id of the attempt names the job, or the submit, so that whoever sends again makes no second one.
 """

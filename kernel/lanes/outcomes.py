@@ -1,6 +1,6 @@
 """What the replies of `settle` mean: which messages each recorded outcome makes, and what its worker is told.
 
-Here for the resources of manifests, whose tasks settle many at a time; `task_outcomes` does it for task jobs.
+Here for the resources of fetch jobs, whose tasks settle many at a time; `task_outcomes` does it for task jobs.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ _FIELDS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class OpenJob:
-    """A job of a manifest that has not ended, as it was read."""
+    """A fetch job that has not ended, as it was read."""
 
     job_id: str
     job_type: str
@@ -64,7 +64,7 @@ class Audit(Base):
         return bool(await self._clients.commands.execute_command("SET", keys.JOBS_AUDIT, "1", "NX", "PX", pause))
 
     async def turn(self) -> list[OpenJob]:
-        """Looks at the next jobs: queues the lost task jobs again, and returns the open jobs of manifests."""
+        """Looks at the next jobs: queues the lost task jobs again, and returns the open fetch jobs."""
         return [job for state in _OPEN for job in await self._state(state)]
 
     async def _state(self, state: str) -> list[OpenJob]:

@@ -73,7 +73,7 @@ class JobRecord:
     direct: bool = False
     """A direct producer's job: ingest never saw it."""
     ttl_s: int = 0
-    """How long a task's record is kept after its end, in seconds; 0 for the job of a manifest."""
+    """How long the record of a task job is kept after its end, in seconds; 0 for a fetch job."""
     flow: str = ""
     """The attempt at a step of a flow that the job is: `{flowId} {stepKey} {attempt}`; empty for none."""
     bucket: str = ""

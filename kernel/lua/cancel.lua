@@ -3,7 +3,7 @@
 -- KEYS job, events, due, wake, states, unpublished, queue, redo, delayed, open, counting
 -- ARGV step, error, ttl_s, group
 -- returns {1, 'canceled', updated ms, task} | {0, status that stands, updated ms, task}; status `gone`: no record
--- Ttl_s is for a task's record that names none. The job of a manifest (task `fetch`) is kept until it is pruned.
+-- Ttl_s is for a task's record that names none. A fetch job (task `fetch`) is kept until it is pruned.
 -- An entry of the queue that is in no worker's hands goes with its job, and its place is free.
 -- include listed
 -- include freed

@@ -42,15 +42,15 @@ def _histogram(name: str, text: str, *labels: str, buckets: tuple[float, ...] = 
 
 # Bare names, without `fetchbox_`; `queue` is a priority list, `jobs.tasks` or `jobs:stream`.
 JOBS_PRODUCED = Counter("jobs_produced", "Jobs put onto a queue.", ["queue"], registry=REGISTRY)
-JOBS_CONSUMED = Counter("jobs_consumed", "Jobs taken from a queue; not those put off.", ["queue"], registry=REGISTRY)
+JOBS_CONSUMED = Counter("jobs_consumed", "Jobs taken from a queue, without those that were deferred.", ["queue"], registry=REGISTRY)
 JOBS_COMPLETED = Counter("jobs_completed", "Jobs that were done.", ["queue"], registry=REGISTRY)
 JOBS_FAILED = Counter("jobs_failed", "Failed attempts, by kind of failure.", ["queue", "reason"], registry=REGISTRY)
-JOBS_RETRIED = Counter("jobs_retried", "Attempts that were put off for another.", ["queue"], registry=REGISTRY)
+JOBS_RETRIED = Counter("jobs_retried", "Failed attempts after which another was scheduled.", ["queue"], registry=REGISTRY)
 JOBS_DEFERRED = _counter(
-    "jobs_deferred", "Times that a job was put off without an attempt: its circuit is open, say.", "queue"
+    "jobs_deferred", "Times that a job was deferred without an attempt, for instance by an open circuit breaker.", "queue"
 )
 JOBS_DEAD = Counter("jobs_dead_letter", "Jobs that failed for good.", ["queue"], registry=REGISTRY)
-REAPED = Counter("reaper_jobs_moved", "Jobs taken from workers that died.", ["queue"], registry=REGISTRY)
+REAPED = Counter("reaper_jobs_moved", "Jobs reclaimed from workers that died.", ["queue"], registry=REGISTRY)
 JOB_SECONDS = Histogram(
     "job_processing_duration_seconds", "One attempt at a job.", ["queue"], registry=REGISTRY, buckets=_SLOW
 )
@@ -64,12 +64,12 @@ HOST_BREAKERS = _gauge(
     " payloads name.",
     "state",
 )
-BREAKERS_OPENED = _counter("breakers_opened", "Times that results here have opened a circuit breaker.", "kind")
+BREAKERS_OPENED = _counter("breakers_opened", "Times that results of this process opened a circuit breaker.", "kind")
 BREAKER_OPEN_SECONDS = _counter(
-    "breaker_open_seconds", "How long the circuit breakers had not been closed that were closed from here.", "kind"
+    "breaker_open_seconds", "How long the circuit breakers that this process closed had not been closed.", "kind"
 )
 RECOVERY_SECONDS = _histogram(
-    "recovery_seconds", "From the last heartbeat of a dead worker until its work was taken.", "queue", buckets=_SLOW
+    "recovery_seconds", "From the last heartbeat of a dead worker until its work was reclaimed.", "queue", buckets=_SLOW
 )
 QUEUE_OLDEST_WAITING = _gauge("queue_oldest_waiting_seconds", "Age of the job that waits longest in a queue.", "queue")
 FILES_DELAYED = _gauge("delayed_file_jobs", "File jobs that wait for their next attempt.")
@@ -88,26 +88,26 @@ PRODUCER_MARKS_DROPPED = _counter("producer_marks_dropped", "Marks of files drop
 JOBS_ACCEPTED = _counter("jobs_accepted", "Jobs that were answered with 202.", "job_type")
 JOBS_REFUSED = _counter("jobs_refused", "Submits that were refused, by reason.", "reason")
 JOBS_REPEATED = _counter("jobs_repeated", "Submits that found their job by its idempotency key.")
-RESOURCES_ACCEPTED = _counter("resources_accepted", "Resources of accepted jobs.", "job_type")
+RESOURCES_ACCEPTED = _counter("resources_accepted", "Resources of accepted fetch jobs.", "job_type")
 OUTBOX_FINISHED = _counter("outbox_finished", "Interrupted submits that the sweep finished.")
 ENTRIES_LOST = _counter(
     "lost_entries", "Entries of open jobs that somebody has deleted, by what became of each.", "topic", "outcome"
 )
-DELAYS_LOST = _counter("lost_delays", "Tasks that had lost the time of their next attempt, and are due again.", "topic")
+DELAYS_LOST = _counter("lost_delays", "Entries that had lost the time of their next attempt, and are due again.", "topic")
 OUTBOX_LENGTH = _gauge("outbox_length", "Accepted jobs whose work is not yet published.")
 OUTBOX_OVERDUE = _gauge("outbox_overdue", "Jobs among them whose submit is older than its lease.")
 SUBMIT_SECONDS = _histogram("submit_seconds", "A submit from its first byte to the answer.")
 
 # Workers.
-TASKS = _counter("tasks", "Settled tasks by outcome.", "outcome")
+TASKS = _counter("tasks", "Ended attempts at resources and task jobs, by outcome.", "outcome")
 TASK_FAILURES = _counter("task_failures", "Failed attempts by failure code.", "code")
-TASK_SECONDS = _histogram("task_seconds", "One attempt, from claim to settlement.", "job_type", buckets=_SLOW)
-TASKS_RUNNING = _gauge("tasks_running", "Tasks that run now.")
+TASK_SECONDS = _histogram("task_seconds", "One attempt, from claim to result.", "job_type", buckets=_SLOW)
+TASKS_RUNNING = _gauge("tasks_running", "Resources, task jobs and file jobs that run now.")
 SLOTS = _gauge("slots", "Concurrent slots of this process.")
-RETRIES = _counter("retries", "Attempts that were put off for another.", "code")
-CRASHES = _counter("crashes", "Tasks taken over from a process that died.")
-DEAD_LETTERS = _counter("dead_letters", "Tasks that failed for good, by failure code.", "code")
-FENCED = _counter("fenced_settlements", "Settlements refused because another holds the task by now.")
+RETRIES = _counter("retries", "Failed attempts after which another was scheduled.", "code")
+CRASHES = _counter("crashes", "Entries reclaimed from a worker that died.")
+DEAD_LETTERS = _counter("dead_letters", "Resources and task jobs that failed for good, by failure code.", "code")
+FENCED = _counter("fenced_settlements", "Results refused because another worker holds the claim by now.")
 GIVEN_BACK = _counter("given_back", "Claims that a drain gave back.")
 LEASE_LOST = _counter("leases_lost", "Times that this worker fenced itself for want of a heartbeat.")
 LAST_POLL_AGE = _gauge("last_successful_poll_age_seconds", "Time since work was last asked for with success.")
@@ -118,14 +118,14 @@ FINALIZERS = _counter("finalizers", "Runs of finalize_job by outcome.", "outcome
 PROXY_FAILURES = _counter("proxy_failures", "Requests that a proxy of a pool did not serve.", "pool")
 
 # Flows.
-FLOWS_STARTED = _counter("flows_started", "Runs whose first event was stored.", "flow")
-FLOWS_ENDED = _counter("flows_ended", "Runs that ended, by how.", "flow", "status")
+FLOWS_STARTED = _counter("flows_started", "Flow runs whose first event was stored.", "flow")
+FLOWS_ENDED = _counter("flows_ended", "Flow runs that ended, by status.", "flow", "status")
 FLOW_STEPS = _counter("flow_steps", "Steps that were completed, failed, or are tried again.", "flow", "outcome")
-FLOW_TRANSITIONS = _counter("flow_transitions", "Events that moved runs on.")
+FLOW_TRANSITIONS = _counter("flow_transitions", "Events that moved flow runs on.")
 FLOW_ADVANCE_SECONDS = _histogram("flow_advance_seconds", "One turn of an engine, over all runs that it took.")
-FLOW_FAULTS = _counter("flow_faults", "Looks at runs that came to an error which trying again will hardly cure.")
-FLOWS_DUE = _gauge("flows_due", "Runs that are to be looked at now and that no engine has taken.")
-FLOW_DUE_LAG = _gauge("flow_due_lag_seconds", "How long the run has been due that has waited longest for an engine.")
+FLOW_FAULTS = _counter("flow_faults", "Turns on flow runs that ended in an error which another try will hardly cure.")
+FLOWS_DUE = _gauge("flows_due", "Flow runs that are due and that no engine has claimed.")
+FLOW_DUE_LAG = _gauge("flow_due_lag_seconds", "How long the flow run has been due that has waited longest for an engine.")
 FLOW_LOGS_LOST = _counter("flow_log_lines_lost", "Log lines of steps that could not be stored in their timelines.")
 
 # Streams.
@@ -135,9 +135,9 @@ STREAM_OLDEST_AGE = _gauge("stream_oldest_age_seconds", "Age of the oldest entry
 STREAM_TRIMMED = _counter("stream_trimmed", "Entries that retention removed.", "topic")
 GROUP_LAG = _gauge("group_lag", "Entries that a group has not read.", "topic", "group")
 GROUP_PENDING = _gauge("group_pending", "Entries read but not acknowledged.", "topic", "group")
-QUEUE_OLDEST_AGE = _gauge("queue_oldest_age_seconds", "Age of the oldest task that is not settled.")
+QUEUE_OLDEST_AGE = _gauge("queue_oldest_age_seconds", "Age of the oldest entry that is not completed.")
 UNDECODABLE = _counter("undecodable_entries", "Entries that are no message of their topic.", "topic")
-DELAYED = _gauge("delayed_tasks", "Tasks that wait for their next attempt.")
+DELAYED = _gauge("delayed_tasks", "Resources and task jobs that wait for their next attempt.")
 OFFSET_EPOCHS = _counter(
     "offset_epochs", "Times that a stream's time was moved on because its sequence ran out.", "topic"
 )

@@ -1,4 +1,4 @@
-"""Runs of flows: from the events of their timelines to what happened on each day."""
+"""Flow runs: from the events of their timelines to what happened on each day."""
 
 from __future__ import annotations
 

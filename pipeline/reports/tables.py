@@ -125,7 +125,7 @@ LATENCY: Final = pa.schema(
 )
 """The histograms that the quantiles come from; they may be added up over any columns.
 
-`metric` is `wait` or `run` (of jobs that ended on the day, `host` empty), `attempt`, or `flow` (of runs of flows, with
+`metric` is `wait` or `run` (of jobs that ended on the day, `host` empty), `attempt`, or `flow` (of flow runs, with
 the name of the flow as `host` and an empty `job_type`).
 """
 

@@ -229,7 +229,7 @@ def dead_letters(lost: pl.LazyFrame, tried: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def latency(known: pl.LazyFrame, tried: pl.LazyFrame, lake: Path) -> pl.LazyFrame:
-    """As the table of a report; runs of flows are few, and in it."""
+    """As the table of a report; flow runs are few, and in it."""
     ended = in_period(known)
     group = ("day", "tenant", "job_type")
     parts = [ended.select(*group, host=pl.lit(""), metric=pl.lit(name), ms=pl.col(name)) for name in ("wait", "run")]
@@ -243,7 +243,7 @@ def latency(known: pl.LazyFrame, tried: pl.LazyFrame, lake: Path) -> pl.LazyFram
 
 
 def runs(lake: Path) -> pl.LazyFrame:
-    """A row for each run of a flow."""
+    """A row for each flow run."""
     events = pl.scan_parquet(lake / "flows" / "*.parquet").with_columns(at=pl.col("entry_time").dt.epoch("ms"))
     ended = pl.col("at").filter(pl.col("kind") != "flow.start").min()
     times = events.group_by("flow_id", "flow_name", "tenant").agg(

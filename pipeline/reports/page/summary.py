@@ -105,4 +105,4 @@ def _troubles(window: Window) -> Sequence[Tile]:
 def _flows(window: Window) -> Tile:
     table = window.table("flows_daily")
     done, failed, cancelled = (views.total(table, outcome) for outcome in ("completed", "failed", "cancelled"))
-    return Tile("Runs of flows", words.count(done + failed + cancelled), f"{words.count(failed)} failed")
+    return Tile("Flow runs", words.count(done + failed + cancelled), f"{words.count(failed)} failed")

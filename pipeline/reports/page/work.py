@@ -14,7 +14,7 @@ from pipeline.reports.page.window import TOP, Window, by_bin, first, pair, quant
 
 _OUTCOMES: Final = ("completed", "partial", "failed", "canceled")
 _ENDS: Final = {"completed": "completed", "failed": "failed", "cancelled": "canceled"}
-"""How runs of flows end, and the colour of each."""
+"""How flow runs end, and the colour of each."""
 
 
 def jobs(window: Window) -> list[Html]:
@@ -114,7 +114,7 @@ def resources(window: Window) -> list[Html]:
 
 
 def flows(window: Window) -> list[Html]:
-    """Runs of flows."""
+    """Flow runs."""
     totals = {column: window.totals("flows_daily", column) for column in ("started", *_ENDS)}
     series = [Series(end, colour, window.a_day(totals[end])) for end, colour in _ENDS.items()]
     some = any(map(any, totals.values()))
