@@ -14,7 +14,7 @@ from fetchbox.operator.v1.files_pb2 import Breaker
 from fetchbox.operator.v1.operator_service_pb2 import ListBreakersRequest, ResetBreakerRequest
 from fetchbox.operator.v1.operator_service_pb2_grpc import OperatorServiceStub
 
-app = group("Look at circuit breakers, and close them by hand.")
+app = group("Show circuit breakers, and close them by hand.")
 _KINDS = ("host:", "endpoint:", "task:", "queue:")
 _BEGINNINGS = f"{', '.join(_KINDS[:-1])} or {_KINDS[-1]}"
 _WHERE = "`fetchbox breakers list` shows those that are not closed."
@@ -22,7 +22,7 @@ _WHERE = "`fetchbox breakers list` shows those that are not closed."
 
 @command(app, "list")
 def list_breakers(context: typer.Context) -> None:
-    """List breakers that are not closed, then those that have seen failures.
+    """List breakers that are not closed, then those with failures in their window.
 
     `fetchbox breakers list`
     """
@@ -41,7 +41,7 @@ def reset(
     context: typer.Context,
     names: Annotated[list[str], typer.Argument(help="Names, as `breakers list` prints them.")],
 ) -> None:
-    """Close breakers now, and forget what they have seen. Exits with 1 when nothing is known of one of them.
+    """Close breakers now, and forget their results. Exits with 1 when one of them is unknown.
 
     `fetchbox breakers reset host:example.org`
 

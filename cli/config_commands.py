@@ -12,7 +12,7 @@ from cli.output import out
 from cli.settings import config_problem, settings
 from cli.variables import unread
 
-app = group("Check a configuration, and show what holds with its defaults and the environment.")
+app = group("Check a configuration, and show it with its defaults and the environment.")
 File = Annotated[Path | None, typer.Argument(help="The file; default: --config, else the defaults.")]
 
 

@@ -71,7 +71,7 @@ def replay(
     job: OfJob = "",
     force: Annotated[bool, typer.Option("--force", help="Beyond the limit of replays too.")] = False,
 ) -> None:
-    """Put dead letters back to work. Exits with 1 when one of them was not replayed.
+    """Replay dead letters. Exits with 1 when one of them was not replayed.
 
     `fetchbox dlq replay --job 01939c6e-…`
 

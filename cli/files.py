@@ -24,7 +24,7 @@ from fetchbox.operator.v1.operator_service_pb2 import (
 )
 from fetchbox.operator.v1.operator_service_pb2_grpc import OperatorServiceStub
 
-app = group("Look at file jobs: their queues and workers, and those that failed for good.")
+app = group("Show the queues and workers of file jobs; list, replay and purge file jobs that failed for good.")
 Digests = Annotated[list[str] | None, typer.Argument(help="Digests, as `files dlq` prints them.")]
 OfCode = Annotated[str, typer.Option("--code", help="All with this failure code.")]
 _REPLAYED = "replayed"
@@ -35,7 +35,7 @@ _WHERE = "`fetchbox files dlq` shows digests."
 
 @command(app)
 def queues(context: typer.Context) -> None:
-    """Show what waits on each queue, and who works on them.
+    """Show how many file jobs wait on each queue, and what each worker holds.
 
     `fetchbox files queues`
     """
@@ -113,7 +113,7 @@ def replay(
     everything: Annotated[bool, typer.Option("--all", help="All there are.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Beyond the limit of replays too.")] = False,
 ) -> None:
-    """Put dead file jobs back onto their queues. Exits with 1 when one of them was not replayed.
+    """Replay dead file jobs: each goes back onto its queue. Exits with 1 when one of them was not replayed.
 
     `fetchbox files replay --code STORAGE_UNAVAILABLE`
 

@@ -14,7 +14,7 @@ app = typer.Typer()
 
 @command(app)
 def health(context: typer.Context) -> None:
-    """Show how every component is. Exits with 4 when a critical one is unhealthy.
+    """Show the health of every component. Exits with 4 when a critical one is unhealthy.
 
     `fetchbox health --json | jq -r .status`
     """

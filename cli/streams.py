@@ -11,7 +11,7 @@ from cli.provision import provision as provision_servers
 from cli.settings import settings
 from fetchbox.operator.v1.operator_service_pb2 import ListStreamsRequest
 
-app = group("Create the streams, and look at them.")
+app = group("Create the streams, and show their length and backlog.")
 
 
 @command(app)

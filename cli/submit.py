@@ -44,7 +44,7 @@ def submit_file(
     idempotency_key: Annotated[str, typer.Option(help="The same key and document always mean the same job.")] = "",
     watch: Annotated[bool, typer.Option("--watch", help="Follow the job to its end.")] = False,
     by_rest: Annotated[
-        bool, typer.Option("--rest/--grpc", help="Submit at the gateway, or at the ingest service.")
+        bool, typer.Option("--rest/--grpc", help="Submit to the gateway, or to the ingest service.")
     ] = False,
 ) -> None:
     """Submit a manifest of URLs: it becomes a fetch job.

@@ -35,7 +35,7 @@ def up(
 ) -> None:
     """Start Valkey, SeaweedFS and every role on this machine, on loopback, and keep them running.
 
-    Ctrl-C finishes what runs and ends everything; a second one is impatient. Other commands that are run in the same
+    Ctrl-C finishes what runs and ends everything; a second one ends it at once. Other commands that are run in the same
     directory find it by themselves where --data is not given; else set FETCHBOX_DATA to that directory for them.
 
     `fetchbox up`

@@ -17,7 +17,7 @@ from fetchbox.worker.v1.worker_service_pb2 import (
     WorkerStatus,
 )
 
-app = group("Look at a worker, pause it, drain it.")
+app = group("Show what a worker does; pause, resume and drain it.")
 _DRAIN_MARGIN = 10.0
 
 
@@ -56,7 +56,7 @@ def drain(
     context: typer.Context,
     grace: Annotated[float, typer.Option(min=0, help="Seconds that running work may take.")] = 30.0,
 ) -> None:
-    """Claim no new work, wait for running work, give the rest back. Answers when that is done.
+    """Claim no new work, wait for running work, give the rest back. Returns when that is done.
 
     `fetchbox worker drain --grace 60`
     """

@@ -99,7 +99,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="pipeline.job", description="The lake of FetchBox, by Spark.")
     parser.add_argument("--config", type=Path, default=os.environ.get("FETCHBOX_CONFIG"), help="TOML or YAML")
     shared = argparse.ArgumentParser(add_help=False)
-    shared.add_argument("--timezone", type=_zone, default="UTC", help="in which days begin and times are told")
+    shared.add_argument("--timezone", type=_zone, default="UTC", help="the time zone of times and days")
     shared.add_argument("--source", choices=("auto", "datasource", "s3a"), default="auto", help="how objects are read")
     days = argparse.ArgumentParser(add_help=False)
     days.add_argument("--from", dest="first", type=date.fromisoformat, help="the first day, as 2026-11-27")
@@ -113,7 +113,7 @@ def _parser() -> argparse.ArgumentParser:
     report.add_argument("--output", type=Path, default=Path("fetchbox-report"), help="a directory")
     report.set_defaults(run=_report)
     retain = kinds.add_parser("retain", parents=[shared], help="drops and compacts what is due")
-    retain.add_argument("--dry-run", action="store_true", help="only tells what is due")
+    retain.add_argument("--dry-run", action="store_true", help="only report what is due")
     retain.set_defaults(run=_retain)
     return parser
 

@@ -20,26 +20,39 @@ WORDS: Final = {
     r"takeovers?|strays?|stranded|leftovers?": "reclaim, orphaned entry",
     r"settl(?:e|es|ed|ing|ements?)|verdicts?": "complete, fail, acknowledge; result",
     r"put(?:s|ting)? (?:off|aside)|park(?:s|ed|ing)?": "defer, schedule a retry, keep",
-    r"(?<!dead )(?<!dead-)letters?": "dead letter",
+    r"(?<!dead[ -])letters?(?!, digits)": "dead letter",
     r"bur(?:y|ies|ied)|doomed": "dead-letter",
     r"suspects?|runs? alone": "isolated run",
-    r"workers? (?:of others|elsewhere)|lent|lend(?:s|ing)?": "remote worker, remote lease",
+    r"workers? (?:of others|elsewhere)|lent|lend(?:s|ing)?": "remote worker, remote lease; worker beside FetchBox",
     r"tells?|told": "publish, report, return, notify or log, with its actor",
     r"bells?|kicks?|stirs?|beckons?": "wake, notify",
     r"tid(?:y|ier|ies)|housekeeping": "retention, compaction, vacuum, prune",
     r"cancell(?:ed|ing)": "canceled",
     r"holes?": "gap",
     r"deeds?": "plan, executor",
-    r"jobs? of (?:a |the )?(?:task|manifest|file)s?|(?:task|manifest|file)'s jobs?": "task job, fetch job, file job",
+    r"jobs? of (?:tasks|manifests|files)|job of (?:a|the) (?:task|manifest|file)|(?:task|manifest|file)'s jobs?": (
+        "task job, fetch job, file job"
+    ),
     r"runs of flows|a run of a flow": "flow run",
 }
 """A pattern of whole words, and what to write instead."""
 
+GLOSSARY: Final = "glossary.md"
+"""The page that has these words, to say what to write instead."""
+
 _Found: TypeAlias = tuple[int, str]
-_WORDS: Final = [(re.compile(rf"(?<![\w./-])(?:{found})(?![\w/-])", re.IGNORECASE), use) for found, use in WORDS.items()]
+_WORDS: Final = [
+    (re.compile(rf"(?<![\w./-])(?:{found})(?![\w/-])".replace(" ", r"\s"), re.IGNORECASE), use)
+    for found, use in WORDS.items()
+]
+_INDENT: Final = re.compile(r"^[ \t]+", re.MULTILINE)
 _FENCE: Final = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
-_NAMES: Final = re.compile(r"`[^`]*`|\]\([^)]*\)|\"[^\"\n]*\"(?=\])", re.DOTALL)
+_NAMES: Final = re.compile(r"`[^`]*`|\]\([^)]*\)", re.DOTALL)
 _COMMENT: Final = re.compile(r"//(.*)$")
+_CHECKS: Final = re.compile(r"config|check|rules")
+"""Modules that yield the complaints about a configuration or a document."""
+_READ: Final = (".md", ".proto", ".py")
+_FOREIGN: Final = frozenset({"node_modules", ".venv", "adr"})
 _HELP: Final = frozenset({"help", "short_help", "epilog"})
 
 
@@ -47,7 +60,8 @@ def problems(path: Path, text: str) -> list[_Found]:
     """Line and complaint for each word of one file that is not to be used, in order."""
     return sorted(
         (prose.count("\n", 0, match.start()) + first, f"{match[0]!r}: write {use}")
-        for first, prose in _prose(path, text)
+        for first, piece in _prose(path, text)
+        for prose in [_INDENT.sub("", piece)]
         for pattern, use in _WORDS
         for match in pattern.finditer(prose)
     )
@@ -61,7 +75,7 @@ def _prose(path: Path, text: str) -> Iterator[tuple[int, str]]:
         lines = (_COMMENT.search(line) for line in text.splitlines())
         yield 1, _without(_NAMES, "\n".join(line[1] if line else "" for line in lines))
     else:
-        for first, piece in _strings(ast.parse(text), "metrics" in path.name):
+        for first, piece in _strings(ast.parse(text), path.stem):
             yield first, _without(_NAMES, piece)
 
 
@@ -69,9 +83,10 @@ def _without(pattern: re.Pattern[str], text: str) -> str:
     return pattern.sub(lambda match: "\n" * match[0].count("\n") + " ", text)
 
 
-def _strings(tree: ast.Module, metrics: bool) -> Iterator[tuple[int, str]]:
+def _strings(tree: ast.Module, module: str) -> Iterator[tuple[int, str]]:
+    """The messages of errors, the text of `--help` and, in the module `metrics`, the help of those."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.Raise):
+        if isinstance(node, ast.Raise) or (isinstance(node, ast.Yield) and _CHECKS.search(module)):
             yield from _constants(node)
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and _is_command(node):
             yield node.lineno, ast.get_docstring(node) or ""
@@ -79,7 +94,7 @@ def _strings(tree: ast.Module, metrics: bool) -> Iterator[tuple[int, str]]:
             for keyword in node.keywords:
                 if keyword.arg in _HELP:
                     yield from _constants(keyword.value)
-            if ast.unparse(node.func) == "group" or (metrics and len(node.args) > 1):
+            if ast.unparse(node.func) == "group" or (module == "metrics" and len(node.args) > 1):
                 yield from _constants(node)
 
 
@@ -96,10 +111,8 @@ def _constants(node: ast.AST) -> Iterator[tuple[int, str]]:
 def _files(names: list[str]) -> Iterator[Path]:
     for name in names:
         path = Path(name)
-        if path.is_file():
-            yield path
-        for suffix in ("md", "proto", "py"):
-            yield from sorted(path.rglob(f"*.{suffix}"))
+        found = [path] if path.is_file() else [one for suffix in _READ for one in sorted(path.rglob(f"*{suffix}"))]
+        yield from (one for one in found if one.name != GLOSSARY and not _FOREIGN & {*one.parts})
 
 
 def main(names: list[str]) -> int:

@@ -10,7 +10,7 @@ app = typer.Typer()
 
 @command(app)
 def demo() -> None:
-    """See everything at work: embedded servers, every service, a sample site, and the proof. Leaves nothing behind.
+    """Run everything once: embedded servers, every service, a sample site, and the proof. Leaves nothing behind.
 
     Exits with 0 when every resource ended as it must, with 1 otherwise.
 

@@ -37,7 +37,7 @@ def watch(context: typer.Context, run: Run, tenant: Tenant = "") -> None:
     """Follow a flow run to its end: a chart of its steps in a terminal, a line an event in a pipe.
 
     With --json each line is a frame, `{"v": 1, "stream": …, "event": …, "record": …}`. A run that has ended is shown
-    as it was. Exit codes: 0 completed, 1 failed or cancelled, 3 refused, 4 unavailable.
+    as it was. Exit codes: 0 completed, 1 failed or canceled, 3 refused, 4 unavailable.
 
     `fetchbox flows watch 01939c6e-…`
 
@@ -91,7 +91,7 @@ def logs(
     attempt: Annotated[int, typer.Option(min=0, help="Only lines of this attempt; 0: of all.")] = 0,
     tenant: Tenant = "",
 ) -> None:
-    """Print what the attempts at a step have logged.
+    """Print the log lines of a step.
 
     `fetchbox flows logs 01939c6e-… catalogue`
     """

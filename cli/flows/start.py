@@ -35,7 +35,7 @@ def start(
 
     With --json the first line is `{"flow": …, "secrets": […]}`; with --watch too, each line after it is a frame.
 
-    Exit codes: 0 started (with --watch: completed), 1 failed or cancelled, 2 wrong usage, 3 refused, 4 unavailable.
+    Exit codes: 0 started (with --watch: completed), 1 failed or canceled, 2 wrong usage, 3 refused, 4 unavailable.
 
     `fetchbox flows start catalogue --input '{"resources": []}' --tag nightly --watch`
 

@@ -3,6 +3,6 @@
 from cli.command import group
 from cli.lake import retain, status
 
-app = group("Look at the lake, and keep it in order.")
+app = group("Show the lake, and enforce its retention.")
 for single in (status.app, retain.app):
     app.add_typer(single)

@@ -37,7 +37,7 @@ def sql(
     query: Annotated[str, typer.Argument(metavar="QUERY", help="In the SQL of Spark; a SELECT or the like.")],
     first: Annotated[str, typer.Option("--from", metavar="DAY", help="The first day; default: any.")] = "",
     last: Annotated[str, typer.Option("--to", metavar="DAY", help="The last day; default: today.")] = "",
-    timezone: Annotated[str, typer.Option(metavar="ZONE", help="In which times are told, and days begin.")] = "UTC",
+    timezone: Annotated[str, typer.Option(metavar="ZONE", help="The time zone of times and days.")] = "UTC",
     limit: Annotated[
         int | None, typer.Option(min=0, help=f"The most rows, 0: all. Default: {_SHOWN} in a terminal, else all.")
     ] = None,

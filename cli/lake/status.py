@@ -22,7 +22,7 @@ _COLUMNS = ("table", "from", "to", "days", "compacted", "segments", "rows", "siz
 
 @command(app)
 def status(context: typer.Context) -> None:
-    """Show what is in the lake: days, rows, bytes, how far exporters are behind, and holes.
+    """Show what is in the lake: days, rows, bytes, how far exporters are behind, and gaps.
 
     It needs the extra `export`, and starts no Java.
 

@@ -139,7 +139,7 @@ def _secret(key: str, step: FlowStep, place: _Place) -> str:
         return "tells a secret where others can read it; only `with` may"
     if step.gate.reason not in {"webhook", "manual"} or step.gate.open:
         return f"wants a secret of the gate of {key!r}, which is not opened by one"
-    return "" if key in place.secrets else f"wants a secret of the gate of {key!r}, which is settled by then"
+    return "" if key in place.secrets else f"wants a secret of the gate of {key!r}, which has ended by then"
 
 
 def _unknown(path: tuple[str, ...], known: tuple[str, ...]) -> str:

@@ -204,8 +204,8 @@ def _loaded(folder: Path, text: str) -> Config:
     return configuration.load(path, {})
 
 
-def test_the_api_says_what_a_task_may_have(config: Config) -> None:
-    section = API.split("## Run a task")[1].split("\n## ")[0]
+def test_the_api_says_what_a_task_job_may_have(config: Config) -> None:
+    section = API.split("## Create a task job")[1].split("\n## ")[0]
     for task in configuration.TASKS:
         assert f"`{task}`" in section
     assert f"{config.tasks.max_payload_bytes:,} bytes" in section
@@ -213,12 +213,12 @@ def test_the_api_says_what_a_task_may_have(config: Config) -> None:
 
 
 def test_the_api_names_every_event_that_is_fetchboxs_own() -> None:
-    section = API.split("## Run a task")[1].split("\n## ")[0]
+    section = API.split("## Create a task job")[1].split("\n## ")[0]
     for kind in set(EVENTS) - {"message"}:  # which is what browsers call an event without a type
         assert f"`{kind}`" in section, kind
 
 
-def test_messaging_says_what_is_on_the_queue_of_tasks() -> None:
-    section = MESSAGING.split("## The queue of tasks")[1]
+def test_messaging_says_what_is_on_the_queue_of_task_jobs() -> None:
+    section = MESSAGING.split("## The queue of task jobs")[1]
     for word in ("job_id", "task", "payload", "ledger", "traceparent", "replay", "workers", "tasks.unregistered_idle"):
         assert f"`{word}`" in section, word

@@ -25,7 +25,7 @@ def test_the_table_of_states_is_that_of_the_code() -> None:
 def test_the_events_of_a_task_are_those_of_the_code() -> None:
     """Drawn is each kind that is FetchBox's own, but for those that tell of a stream and not of a job."""
     own = TaskEvent.DESCRIPTOR.fields_by_name["type"].GetOptions().Extensions[validate_pb2.field].string.not_in
-    section = DOCUMENT.split("## The job of a task")[1].split("\n## ")[0]
+    section = DOCUMENT.split("## Task jobs")[1].split("\n## ")[0]
     drawn = set(re.findall(r"[a-z]+", section.split("```")[1]))
     assert set(own) - {"hello", "gap", "stream_error", "message"} <= drawn
     assert {"progress", "token", "log"} <= drawn

@@ -1,8 +1,12 @@
-"""The words that people read: none that only the authors know."""
+"""The words that people read: those of docs/glossary.md, and none that only the authors know."""
 
+import importlib.util
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
+
+import pytest
 
 ROOT = Path(__file__).parents[2]
 
@@ -44,3 +48,43 @@ def test_citations_are_recognised() -> None:
         assert _CITED.search(cited), cited
     for other in ("--seed 7", "`epochs/{table}/part=003/000002.json`", "1,002 jobs", "# noqa: BLE001 - any"):
         assert not _CITED.search(other), other
+
+
+@pytest.fixture(scope="module")
+def linter() -> ModuleType:
+    """The check of words that `make lint` runs."""
+    spec = importlib.util.spec_from_file_location("check_words", ROOT / "tools/check_words.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "lines"),
+    [
+        ("page.md", "The lane\nis told.\n```\na lane\n```\nA dead\n  letter, `parked`, [x](lane.md).\nletters\n", [1, 2, 8]),
+        ("a.proto", "// Settles it.\nmessage Lane {}\nstring park = 1; // parked\n", [1, 3]),
+        ("a.py", '"""The lane."""\nlane = 1\nraise ValueError(f"{lane} of a lane")\n', [3]),
+        ("a.py", 'Option(help="What was put off.")\ngroup("Look at lanes.")\n', [1, 2]),
+        ("a.py", '@app.command()\ndef run():\n    """Tell it."""\n', [2]),
+        ("metrics.py", '_counter("settled_tasks", "Settled tasks.")\n', [1]),
+        ("config_checks.py", 'yield "lanes.key", "must not be a lane"\n', [1]),
+    ],
+)
+def test_each_thing_that_people_read_is_checked(linter: ModuleType, name: str, text: str, lines: list[int]) -> None:
+    assert [line for line, _ in linter.problems(Path(name), text)] == lines
+
+
+def test_the_glossary_has_every_word_that_is_checked(linter: ModuleType) -> None:
+    rows = (ROOT / "docs" / linter.GLOSSARY).read_text().splitlines()
+    refused = "\n".join(row.split("|")[-2] for row in rows if row.startswith("| "))
+    for pattern in linter.WORDS:
+        assert re.search(pattern, refused), pattern
+
+
+def test_lint_checks_the_words_of_pages_protos_and_rooms() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    checked = makefile.partition("tools/check_words.py ")[2].partition("\n")[0].split()
+    assert {"README.md", "docs", "proto", "$(ROOMS)"} <= {*checked}

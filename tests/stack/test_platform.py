@@ -231,7 +231,7 @@ def test_streams_are_provisioned_again_and_again_and_listed(connected: CommandLi
     other = connected.run("streams", "provision", environ={"FETCHBOX_STREAMS_TASKS_PARTITIONS": "9"})
     assert other.returncode == 3, other
     partitions = json.loads(connected.run("streams", "list", "--json").stdout)["partitions"]
-    assert len(partitions) == 19, "and the queue of tasks"
+    assert len(partitions) == 19, "and the queue of task jobs"
 
 
 @pytest.mark.parametrize("role", ["worker", "operator", "ingest"])

@@ -71,7 +71,7 @@ class CallbackHandler(EndpointHandler):
                     await tokens.flush()
                     await answer.end()
                     return messages.result
-        raise connection("the endpoint hung up before it told a result")
+        raise connection("the endpoint hung up before it sent a result")
 
 
 def _envelope(payload: dict[str, Any], run: TaskRun) -> bytes:

@@ -81,13 +81,13 @@ class Messages:
         message = parsed_result(text)
         kind = message.get("type") if isinstance(message, dict) else None
         if not isinstance(kind, str):
-            raise protocol("the endpoint told what has no type")
+            raise protocol("the endpoint sent a message without a type")
         data = message.get("data")
         if kind == "result":
             self.result = data
             return True
         if not isinstance(data, dict):
-            raise protocol(f"the endpoint told {self._words(kind)!r} without an object as its data")
+            raise protocol(f"the endpoint sent {self._words(kind)!r} without an object as its data")
         if kind == "error":
             raise self._failure(data)
         await self._tell(kind, data)
@@ -106,7 +106,7 @@ class Messages:
             else:
                 await self._run.event(kind, data)
         except ValueError as error:
-            raise protocol(f"the endpoint told an event that cannot be: {self._words(str(error))}") from error
+            raise protocol(f"the endpoint sent an event that cannot be: {self._words(str(error))}") from error
 
     def _failure(self, data: dict[str, Any]) -> TaskError:
         code, retryable = str(data.get("code", "")), data.get("retryable")
