@@ -20,5 +20,5 @@ def confirm(question: str, *, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise CommandError("purging needs a yes, and nobody is there to give it", USAGE, hint="Add --yes.")
+        raise CommandError("a purge asks for confirmation, and stdin is no terminal", USAGE, hint="Add --yes.")
     typer.confirm(question, abort=True)

@@ -57,7 +57,7 @@ def list_jobs(
         str, typer.Option(help="Only these: queued, in_progress, completed, partial, failed or canceled.")
     ] = "",
     task: Annotated[
-        str, typer.Option(help="Only this: fetch (fetch jobs), step (attempts at steps of flows), chat, plan, code, tool, rag or embed.")
+        str, typer.Option(help="Only this task: chat, plan, code, tool, rag or embed; fetch (fetch jobs) or step (steps).")
     ] = "",
     job_type: Annotated[str, typer.Option(help="Only jobs of this type.")] = "",
     tenant: Annotated[str, typer.Option(help="Only jobs of this tenant.")] = "",

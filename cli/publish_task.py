@@ -28,7 +28,7 @@ _MOST = 2**32 - 1  # what the fields hold
 def publish_task(
     context: typer.Context,
     file: Annotated[
-        Path | None, typer.Argument(help="Resources as ProtoJSON of `DownloadTask`, one object a line or an array; `-` reads stdin.")
+        Path | None, typer.Argument(help="ProtoJSON of `DownloadTask`s, one object a line or an array; `-` reads stdin.")
     ] = None,
     url: Annotated[str, typer.Option(help="What to fetch, where no file is given.")] = "",
     job_id: Annotated[str, typer.Option(help="The job; default: a new UUIDv7.")] = "",
@@ -45,7 +45,7 @@ def publish_task(
     header: Annotated[list[str] | None, typer.Option(help="A request header, `name: value`; repeatable.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show stream and bytes; publish nothing.")] = False,
 ) -> None:
-    """Put resources to fetch on `jobs.tasks` without asking ingest. Nothing is validated, stored or de-duplicated first.
+    """Put resources on `jobs.tasks` without asking ingest. Nothing is validated, stored or de-duplicated first.
 
     `fetchbox publish-task --url https://example.com/a.jpg`
 

@@ -78,10 +78,10 @@ def _require_json(request: web.BaseRequest, *, lines: bool) -> None:
     if lines and media in LINES:
         return
     if media and not (media == "application/json" or (media.endswith("+json") and _MEDIA_TYPE.fullmatch(media))):
-        raise _unsupported(f"a body of type {media!r} is not read here: send application/json")
+        raise _unsupported(f"a body of type {media!r} is not supported: send application/json")
     charset = _CHARSET.search(value)
     if charset is not None and charset[1].lower() not in ("utf-8", "utf8", "us-ascii"):
-        raise _unsupported(f"the charset {charset[1]!r} is not read here: JSON is UTF-8")
+        raise _unsupported(f"the charset {charset[1]!r} is not supported: JSON is UTF-8")
 
 
 async def _answer_expectation(request: web.BaseRequest) -> None:
@@ -122,7 +122,7 @@ def decode(body: bytes, coding: str, limit: int) -> bytes:
     """The decoded body; raises `FetchboxError` for an unknown coding, corrupt bytes, or more than `limit` bytes."""
     name = {"x-gzip": "gzip"}.get(coding, coding)
     if name not in _CODINGS:
-        raise _unsupported(f"the content coding {coding[:100]!r} is not read here: send {CODINGS} or none")
+        raise _unsupported(f"the content coding {coding[:100]!r} is not supported: send {CODINGS} or none")
     return decompress(body, name, limit)
 
 

@@ -172,7 +172,7 @@ class SocketOutlet(Outlet):
 
 
 def _talks() -> Failure:
-    return errors.of_error(invalid("nothing is read here; tell the server less"))
+    return errors.of_error(invalid("this WebSocket can only be listened to: send fewer and shorter messages"))
 
 
 def reason(failure: Failure) -> bytes:

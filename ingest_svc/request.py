@@ -89,7 +89,7 @@ def require_json(content_type: str) -> None:
     if _MEDIA_TYPE.fullmatch(content_type.strip()) is None:
         raise FetchboxError(
             errors_pb2.REASON_UNSUPPORTED_MEDIA_TYPE,
-            f"Content-Type {content_type[:100]!r} is not read here; send application/json in UTF-8",
+            f"Content-Type {content_type[:100]!r} is not supported; send application/json in UTF-8",
             (Violation("content-type", "must be application/json", "content_type"),),
         )
 

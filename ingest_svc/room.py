@@ -32,7 +32,7 @@ class Room:
         if self._full:
             raise FetchboxError(
                 errors_pb2.REASON_UNAVAILABLE,
-                "too much work waits to be done; nothing of this submit was kept, so come again later",
+                "the backlog is full; nothing of this submit was kept, so submit it again later",
                 retry_after=_COME_AGAIN,
             )
 

@@ -76,7 +76,7 @@ def coding_of(value: str) -> str:
     if name not in CODINGS:
         raise FetchboxError(
             errors_pb2.REASON_UNSUPPORTED_MEDIA_TYPE,
-            f"Content-Encoding {value!r} is not read here; send one of {', '.join(CODINGS)}",
+            f"Content-Encoding {value!r} is not supported; send one of {', '.join(CODINGS)}",
             (Violation(CONTENT_ENCODING, f"must be one of {', '.join(CODINGS)}", "content_encoding"),),
         )
     return name

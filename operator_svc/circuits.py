@@ -19,7 +19,7 @@ async def listed(breakers: Breakers) -> ListBreakersResponse:
 async def reset(breakers: Breakers, name: str) -> Breaker:
     """Closes a breaker and forgets its window; how it stands then. `NOT_FOUND` for one that nothing is known of."""
     if not await breakers.is_known(name):
-        raise FetchboxError(errors_pb2.REASON_NOT_FOUND, f"Nothing is known of a breaker {name!r}.")
+        raise FetchboxError(errors_pb2.REASON_NOT_FOUND, f"The breaker {name!r} is unknown.")
     return _shown(await breakers.reset(name))
 
 

@@ -112,7 +112,7 @@ class DeadLetterOffice:
             return PurgeDeadLettersResponse(purged=await self._delete(places))
         if not request.job_id and not request.before_ms:
             rule = Violation("positions", "must name letters, unless job_id or before_ms does")
-            raise invalid("Say what to purge: positions, job_id or before_ms.", [rule])
+            raise invalid("Name what to purge: positions, job_id or before_ms.", [rule])
         places, remaining = await self._matching(request.job_id, request.before_ms)
         return PurgeDeadLettersResponse(purged=await self._delete(places), remaining=remaining)
 

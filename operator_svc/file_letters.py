@@ -55,7 +55,7 @@ class FileLetterOffice:
             return PurgeFileDeadLettersResponse(purged=await self._letters.purge([one for one in found if one]))
         if not request.all:
             rule = Violation("digests", "must name dead letters, unless `all` is true")
-            raise invalid("Say what to purge: digests, or all.", [rule])
+            raise invalid("Name what to purge: digests, or all.", [rule])
         purged = await self._letters.purge(await self._letters.newest(MOST, MOST))
         return PurgeFileDeadLettersResponse(purged=purged, remaining=await self._letters.count() > 0)
 

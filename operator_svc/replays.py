@@ -52,7 +52,7 @@ class Replays:
         """Replays at most 500 letters. `INVALID_PAYLOAD` where none is named, `NOT_FOUND` for a job without any."""
         if not request.positions and not request.job_id:
             rule = Violation("positions", "must name letters, unless job_id does")
-            raise invalid("Say what to replay: positions or job_id.", [rule])
+            raise invalid("Name what to replay: positions or job_id.", [rule])
         outcomes = self._positions(request) if request.positions else self._job(request.job_id, force=request.force)
         return ReplayDeadLettersResponse(outcomes=[outcome async for outcome in outcomes])
 

@@ -87,7 +87,7 @@ class Returning:
         """Settles the claim of a resource as done; the word of `SettleTaskResponse.outcome`."""
         lent = self._lent(worker_id, name)
         if lent.job_id:
-            raise _other_kind("object", "a task job: it is done with a `result`")
+            raise _other_kind("object", "a task job: complete it with a `result`")
 
         def succeeded(claim: Claim) -> Success:
             line = self._endings.stored(claim, stored, None)
@@ -99,7 +99,7 @@ class Returning:
         """Settles the claim of a task job as done; the word of `SettleTaskResponse.outcome`."""
         lent = self._lent(worker_id, name)
         if not lent.job_id:
-            raise _other_kind("result", "a resource: it is done with an `object`")
+            raise _other_kind("result", "a resource: complete it with an `object`")
         check_result(result, self._max_result)
         return await self._end(lent, lambda _: Success(result=result))
 
@@ -128,13 +128,13 @@ class Returning:
             return recorded
         claim = await self._leases.claim_of(lent)
         if claim is None and not lent.job_id:
-            _gone("the task of this claim is no longer kept")
+            _gone("the entry of this claim is no longer kept")
         lane, entry = self._lane, lent.entry
         moved = await self._leases.transfer(lent.holder, lent.consumer, lane.worker_id, lent.partition, [entry])
         if moved is None:
-            _gone("the lease of this claim has lapsed; another worker may have the task")
+            _gone("the lease of this claim has lapsed; another worker may have the work")
         if claim is None or (lent.job_id and not moved[0]):
-            return recorded or _gone("this claim is lost; another worker may have the task")
+            return recorded or _gone("this claim is lost; another worker may have the work")
         settled = await lane.settle(lane.adopt(claim), worded(claim))
         if settled.final_due:
             self._final_due()

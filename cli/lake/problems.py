@@ -35,7 +35,7 @@ def with_store(config: "Config") -> "Config":
 
     if config.object_store != defaults().object_store or _CREDENTIALS & set(os.environ):
         return config
-    raise CommandError("no object store is configured: [object_store] says nothing", USAGE, "CONFIG", _STORE_HINT)
+    raise CommandError("no object store is configured: [object_store] is empty", USAGE, "CONFIG", _STORE_HINT)
 
 
 @contextmanager

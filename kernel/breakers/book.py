@@ -113,7 +113,7 @@ class Book:
         replies = await self._link.run(commands)
         for reply in replies:
             if is_error(reply):
-                raise PipeLost(f"Redis refuses what breakers ask: {reply}")
+                raise PipeLost(f"Redis refuses a command of the circuit breakers: {reply}")
         return replies
 
 

@@ -142,4 +142,4 @@ async def _persisting(once: Callable[[], Awaitable[T | None]]) -> T:
         if found is not None:
             return found
         await asyncio.sleep(_PAUSE * min(turn, 10) * random.random())  # noqa: S311  # so that two do not meet again
-    raise unavailable("The run changes all the time; try again.")
+    raise unavailable("The run changed during every try; try again.")

@@ -65,6 +65,6 @@ def _construct(name: str, job_type: JobType, stand_in: StandIn | None) -> JobHan
         getattr(kind, hook) is not getattr(JobHandler, hook) for hook in HOOKS
     ):
         raise ConfigError(
-            f"job_types.{name}.isolation", f"is for handlers of one's own, and {path!r} overrides no hook"
+            f"job_types.{name}.isolation", f"is for custom handlers, and {path!r} overrides no hook"
         )
     return handler

@@ -72,7 +72,7 @@ async def _bodies(store: bytes, bucket: str, keys: Sequence[str]) -> list[tuple[
         await objects.close()
     for key, body in zip(keys, bodies, strict=True):
         if body is None:
-            raise LakeFileError(key, "is gone: retention has removed it, so ask again")
+            raise LakeFileError(key, "is gone: retention has removed it, so run the query again")
     return [(key, body) for key, body in zip(keys, bodies, strict=True) if body is not None]
 
 
