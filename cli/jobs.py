@@ -57,7 +57,7 @@ def list_jobs(
         str, typer.Option(help="Only these: queued, in_progress, completed, partial, failed or canceled.")
     ] = "",
     task: Annotated[
-        str, typer.Option(help="Only this task: chat, plan, code, tool, rag or embed; fetch (fetch jobs) or step (steps).")
+        str, typer.Option(help="chat, plan, code, tool, rag or embed; fetch (fetch jobs) or step (of flow runs).")
     ] = "",
     job_type: Annotated[str, typer.Option(help="Only jobs of this type.")] = "",
     tenant: Annotated[str, typer.Option(help="Only jobs of this tenant.")] = "",

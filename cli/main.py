@@ -65,7 +65,7 @@ def root(
     ] = None,
     ingest: Annotated[
         str,
-        typer.Option(envvar="FETCHBOX_INGEST", metavar="HOST:PORT", help="The ingest service, for task jobs and flow runs too."),
+        typer.Option(envvar="FETCHBOX_INGEST", metavar="HOST:PORT", help="The ingest service."),
     ] = "",
     operator: Annotated[
         str, typer.Option(envvar="FETCHBOX_OPERATOR", metavar="HOST:PORT", help="The operator service.")

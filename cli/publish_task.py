@@ -28,7 +28,8 @@ _MOST = 2**32 - 1  # what the fields hold
 def publish_task(
     context: typer.Context,
     file: Annotated[
-        Path | None, typer.Argument(help="ProtoJSON of `DownloadTask`s, one object a line or an array; `-` reads stdin.")
+        Path | None,
+        typer.Argument(help="ProtoJSON of `DownloadTask`s, one object a line or an array; `-` reads stdin."),
     ] = None,
     url: Annotated[str, typer.Option(help="What to fetch, where no file is given.")] = "",
     job_id: Annotated[str, typer.Option(help="The job; default: a new UUIDv7.")] = "",

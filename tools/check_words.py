@@ -99,7 +99,9 @@ def _strings(tree: ast.Module, module: str) -> Iterator[tuple[int, str]]:
 
 
 def _is_command(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
-    return any("command" in ast.unparse(decorator) or "callback" in ast.unparse(decorator) for decorator in node.decorator_list)
+    return any(
+        "command" in ast.unparse(decorator) or "callback" in ast.unparse(decorator) for decorator in node.decorator_list
+    )
 
 
 def _constants(node: ast.AST) -> Iterator[tuple[int, str]]:

@@ -33,7 +33,7 @@ def trigger(
     ] = "",
     tenant: Tenant = "",
 ) -> None:
-    """Open a gate by hand. A trigger that comes before its gate is kept and opens it then. Repeating it changes nothing.
+    """Open a gate by hand. A trigger before its gate is placed is kept, and opens it then. Repetition is safe.
 
     `fetchbox flows trigger 01939c6e-… publish --payload '{"by": "Ada"}'`
 

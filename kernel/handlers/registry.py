@@ -64,7 +64,5 @@ def _construct(name: str, job_type: JobType, stand_in: StandIn | None) -> JobHan
     if job_type.isolation == PROCESS and not any(
         getattr(kind, hook) is not getattr(JobHandler, hook) for hook in HOOKS
     ):
-        raise ConfigError(
-            f"job_types.{name}.isolation", f"is for custom handlers, and {path!r} overrides no hook"
-        )
+        raise ConfigError(f"job_types.{name}.isolation", f"is for custom handlers, and {path!r} overrides no hook")
     return handler

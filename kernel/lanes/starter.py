@@ -55,7 +55,7 @@ class Starter:
         *,
         slots: bool = True,
     ) -> None:
-        """`remote`: the tasks whose jobs are put aside for workers elsewhere. Without `slots` those of all tasks are."""
+        """`remote`: the tasks whose jobs are kept for remote workers. Without `slots` those of all tasks are."""
         self.routed = asyncio.Event()
         """Set when a task was put aside; whoever waits for it clears it."""
         self._slots = slots

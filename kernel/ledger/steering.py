@@ -23,8 +23,8 @@ class Steering(Base):
 
         `error`: code and message, why, for the record.
 
-        A worker's finalizer then writes down what became of each resource of a fetch job. The record of a task job is kept
-        for its `ttl_s` from now on.
+        A worker's finalizer then writes down what became of each resource of a fetch job. The record of a task job is
+        kept for its `ttl_s` from now on.
         """
         changed, status, at, task = await self._clients.call(
             scripts.CANCEL,

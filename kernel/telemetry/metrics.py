@@ -42,12 +42,18 @@ def _histogram(name: str, text: str, *labels: str, buckets: tuple[float, ...] = 
 
 # Bare names, without `fetchbox_`; `queue` is a priority list, `jobs.tasks` or `jobs:stream`.
 JOBS_PRODUCED = Counter("jobs_produced", "Jobs put onto a queue.", ["queue"], registry=REGISTRY)
-JOBS_CONSUMED = Counter("jobs_consumed", "Jobs taken from a queue, without those that were deferred.", ["queue"], registry=REGISTRY)
+JOBS_CONSUMED = Counter(
+    "jobs_consumed", "Jobs taken from a queue, without those that were deferred.", ["queue"], registry=REGISTRY
+)
 JOBS_COMPLETED = Counter("jobs_completed", "Jobs that were done.", ["queue"], registry=REGISTRY)
 JOBS_FAILED = Counter("jobs_failed", "Failed attempts, by kind of failure.", ["queue", "reason"], registry=REGISTRY)
-JOBS_RETRIED = Counter("jobs_retried", "Failed attempts after which another was scheduled.", ["queue"], registry=REGISTRY)
+JOBS_RETRIED = Counter(
+    "jobs_retried", "Failed attempts after which another was scheduled.", ["queue"], registry=REGISTRY
+)
 JOBS_DEFERRED = _counter(
-    "jobs_deferred", "Times that a job was deferred without an attempt, for instance by an open circuit breaker.", "queue"
+    "jobs_deferred",
+    "Times that a job was deferred without an attempt, for instance by an open circuit breaker.",
+    "queue",
 )
 JOBS_DEAD = Counter("jobs_dead_letter", "Jobs that failed for good.", ["queue"], registry=REGISTRY)
 REAPED = Counter("reaper_jobs_moved", "Jobs reclaimed from workers that died.", ["queue"], registry=REGISTRY)
@@ -93,7 +99,9 @@ OUTBOX_FINISHED = _counter("outbox_finished", "Interrupted submits that the swee
 ENTRIES_LOST = _counter(
     "lost_entries", "Entries of open jobs that somebody has deleted, by what became of each.", "topic", "outcome"
 )
-DELAYS_LOST = _counter("lost_delays", "Entries that had lost the time of their next attempt, and are due again.", "topic")
+DELAYS_LOST = _counter(
+    "lost_delays", "Entries that had lost the time of their next attempt, and are due again.", "topic"
+)
 OUTBOX_LENGTH = _gauge("outbox_length", "Accepted jobs whose work is not yet published.")
 OUTBOX_OVERDUE = _gauge("outbox_overdue", "Jobs among them whose submit is older than its lease.")
 SUBMIT_SECONDS = _histogram("submit_seconds", "A submit from its first byte to the answer.")
@@ -125,7 +133,9 @@ FLOW_TRANSITIONS = _counter("flow_transitions", "Events that moved flow runs on.
 FLOW_ADVANCE_SECONDS = _histogram("flow_advance_seconds", "One turn of an engine, over all runs that it took.")
 FLOW_FAULTS = _counter("flow_faults", "Turns on flow runs that ended in an error which another try will hardly cure.")
 FLOWS_DUE = _gauge("flows_due", "Flow runs that are due and that no engine has claimed.")
-FLOW_DUE_LAG = _gauge("flow_due_lag_seconds", "How long the flow run has been due that has waited longest for an engine.")
+FLOW_DUE_LAG = _gauge(
+    "flow_due_lag_seconds", "How long the flow run has been due that has waited longest for an engine."
+)
 FLOW_LOGS_LOST = _counter("flow_log_lines_lost", "Log lines of steps that could not be stored in their timelines.")
 
 # Streams.

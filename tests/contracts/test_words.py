@@ -11,10 +11,25 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 _CITED = re.compile(r"seeds?[ _-]?00\d|contracts?[ ,(]+00\d|\b(?<![\d,._-])00[0-4]'s|contracts\.md|§", re.IGNORECASE)
-"""How a source of the requirements is cited. Only tests and decisions may: a reader of anything else does not know it."""
+"""How a source of the requirements is cited. Only tests and decisions may: nobody else knows it."""
 _SEED = re.compile(r"\bseeds?\b", re.IGNORECASE)
 _OF_RANDOM_NUMBERS = ("benchmarks", "Makefile", ".ci", "gen/fetchbox/openapi.html")
-_TEXTS = {".py", ".pyi", ".lua", ".proto", ".md", ".toml", ".yaml", ".yml", ".json", ".html", ".j2", ".sh", ".mjs", ".js"}
+_TEXTS = {
+    ".py",
+    ".pyi",
+    ".lua",
+    ".proto",
+    ".md",
+    ".toml",
+    ".yaml",
+    ".yml",
+    ".json",
+    ".html",
+    ".j2",
+    ".sh",
+    ".mjs",
+    ".js",
+}
 _ELSEWHERE = {"tests", "third_party", "node_modules", "__pycache__", "dist", "results", "adr"}
 
 
@@ -64,7 +79,11 @@ def linter() -> ModuleType:
 @pytest.mark.parametrize(
     ("name", "text", "lines"),
     [
-        ("page.md", "The lane\nis told.\n```\na lane\n```\nA dead\n  letter, `parked`, [x](lane.md).\nletters\n", [1, 2, 8]),
+        (
+            "page.md",
+            "The lane\nis told.\n```\na lane\n```\nA dead\n  letter, `parked`, [x](lane.md).\nletters\n",
+            [1, 2, 8],
+        ),
         ("a.proto", "// Settles it.\nmessage Lane {}\nstring park = 1; // parked\n", [1, 3]),
         ("a.py", '"""The lane."""\nlane = 1\nraise ValueError(f"{lane} of a lane")\n', [3]),
         ("a.py", 'Option(help="What was put off.")\ngroup("Look at lanes.")\n', [1, 2]),

@@ -99,7 +99,9 @@ def check_success(answer: WireResponse, asked_range: str = "") -> None:
         text = f"the server answered {status}, which does not say where to go"
         raise failure(codes.FAILURE_CODE_DOWNLOAD_BAD_REDIRECT, text, facts={"http_status": status})
     elif status < 200:
-        raise failure(codes.FAILURE_CODE_DOWNLOAD_PROTOCOL, f"the server answered {status}, which the request did not ask for")
+        raise failure(
+            codes.FAILURE_CODE_DOWNLOAD_PROTOCOL, f"the server answered {status}, which the request did not ask for"
+        )
     else:
         reason = "unavailable for legal reasons" if status == 451 else answer.reason or ""
         text = f"the server answered {status} {reason}".rstrip()
