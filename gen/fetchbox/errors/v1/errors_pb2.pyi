@@ -3,8 +3,9 @@
 isort:skip_file
 Why something was refused or failed: one vocabulary for every service.
 
-`Reason` is what a caller of an RPC or of the REST gateway sees; `FailureCode` is why one task of an accepted job
-failed. Each value carries its own mapping as an option, so that no table is written by hand anywhere.
+`Reason` is what a caller of an RPC or of the REST gateway sees; `FailureCode` is why an accepted job, or one
+resource of it, failed. Each value carries its own mapping as an option, so that no table is written by hand
+anywhere.
 """
 
 from google.protobuf import descriptor as _descriptor
@@ -62,7 +63,7 @@ class _ReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Reason.ValueTy
     """A dependency is down or full. A submit's outcome is then unknown: retry with the same idempotency key."""
 
 class Reason(_Reason, metaclass=_ReasonEnumTypeWrapper):
-    """Why a call was refused (seed 001 section 1, settled in the contracts)."""
+    """Why a call was refused."""
 
 REASON_UNSPECIFIED: Reason.ValueType  # 0
 """Never sent."""
@@ -155,8 +156,8 @@ class _FailureCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FailureCo
     FAILURE_CODE_DOWNLOAD_PROXY: _FailureCode.ValueType  # 24
     """Every proxy of the pools failed; the origin was not reached."""
     FAILURE_CODE_DOWNLOAD_CIRCUIT_OPEN: _FailureCode.ValueType  # 25
-    """The target host is left alone for now: its circuit is open, it asked for a pause (`Retry-After`), or it has no free
-    place; costs no attempt.
+    """No request went to the target host: its circuit is open, it asked for a pause (`Retry-After`), or it has no free
+    place. The resource is deferred, at the cost of no attempt.
     """
     FAILURE_CODE_DOWNLOAD_CHECKSUM_MISMATCH: _FailureCode.ValueType  # 26
     """The content differs from `checksum_hint`; the message names both digests."""
@@ -165,7 +166,7 @@ class _FailureCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FailureCo
     FAILURE_CODE_STORAGE_DENIED: _FailureCode.ValueType  # 50
     """The object store refuses the credentials or the bucket."""
     FAILURE_CODE_STORAGE_UNAVAILABLE: _FailureCode.ValueType  # 51
-    """The object store cannot be reached. A task waits for it; that costs no attempt."""
+    """The object store cannot be reached. The work waits for it; that costs no attempt."""
     FAILURE_CODE_STORAGE_NO_BUCKET: _FailureCode.ValueType  # 52
     """The bucket does not exist."""
     FAILURE_CODE_HANDLER_ERROR: _FailureCode.ValueType  # 60
@@ -173,7 +174,7 @@ class _FailureCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FailureCo
     FAILURE_CODE_HANDLER_DEADLINE: _FailureCode.ValueType  # 61
     """The handler exceeded its deadline."""
     FAILURE_CODE_HANDLER_UNKNOWN: _FailureCode.ValueType  # 62
-    """No handler is configured for the task, its job type, or the step of a flow that it is."""
+    """No handler is configured for the task, the job type or the step."""
     FAILURE_CODE_HANDLER_HTTP: _FailureCode.ValueType  # 63
     """The handler's endpoint answered with an HTTP status that is no success. On the wire the status follows:
     `HANDLER_HTTP_429`. Speaks of the endpoint for 5xx. Retryable for 408, 409, 425, 429 and 5xx other than 501 and 505 only.
@@ -187,7 +188,7 @@ class _FailureCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FailureCo
     FAILURE_CODE_HANDLER_RESULT: _FailureCode.ValueType  # 67
     """The handler's result is no JSON, or larger than `tasks.max_result_bytes`."""
     FAILURE_CODE_HANDLER_CIRCUIT_OPEN: _FailureCode.ValueType  # 68
-    """The circuit of the handler's endpoint is open; costs no attempt."""
+    """The circuit of the handler's endpoint is open. The job is deferred, at the cost of no attempt."""
     FAILURE_CODE_HANDLER_FILE_CHANGED: _FailureCode.ValueType  # 69
     """A file changed while it was read."""
     FAILURE_CODE_HANDLER_CRASHED: _FailureCode.ValueType  # 110
@@ -201,11 +202,11 @@ class _FailureCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FailureCo
     FAILURE_CODE_VALIDATION_CHECKSUM_HINT: _FailureCode.ValueType  # 73
     """`checksum_hint` names an unknown algorithm or has a digest of the wrong length."""
     FAILURE_CODE_VALIDATION_TASK: _FailureCode.ValueType  # 74
-    """The task lacks a field that the work needs."""
+    """The entry lacks a field that the work needs."""
     FAILURE_CODE_VALIDATION_UNDECODABLE: _FailureCode.ValueType  # 75
     """The entry is no `DownloadTask`; its bytes are kept."""
     FAILURE_CODE_VALIDATION_PAYLOAD: _FailureCode.ValueType  # 76
-    """The payload of a task is not what its handler takes."""
+    """The payload of a task job is not what its handler takes."""
     FAILURE_CODE_VALIDATION_FILE_MISSING: _FailureCode.ValueType  # 77
     """There is no such file (any more)."""
     FAILURE_CODE_VALIDATION_FILE_OUTSIDE: _FailureCode.ValueType  # 78
@@ -225,9 +226,9 @@ class _FailureCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FailureCo
     FAILURE_CODE_AUTH_INGEST: _FailureCode.ValueType  # 82
     """Ingest refused the worker's credentials."""
     FAILURE_CODE_SYSTEM_CRASH_LOOP: _FailureCode.ValueType  # 90
-    """The process died under this task as often as the crash limit permits."""
+    """The worker died under this resource or job as often as the crash limit permits."""
     FAILURE_CODE_SYSTEM_EXPIRED: _FailureCode.ValueType  # 91
-    """The task outlived the retention of its stream unsettled."""
+    """The retention of the stream passed before the resource was completed."""
     FAILURE_CODE_SYSTEM_CANCELED: _FailureCode.ValueType  # 92
     """The job was canceled."""
     FAILURE_CODE_SYSTEM_INTERNAL: _FailureCode.ValueType  # 93
@@ -235,11 +236,11 @@ class _FailureCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FailureCo
     FAILURE_CODE_SYSTEM_FILE_READ: _FailureCode.ValueType  # 94
     """The file cannot be read for a fault of its disk or of the machine."""
     FAILURE_CODE_SYSTEM_STEP_DEADLINE: _FailureCode.ValueType  # 95
-    """The attempt at a step of a flow took longer than the step's deadline; its job was canceled."""
+    """The attempt took longer than the deadline of its step; its job was canceled."""
     FAILURE_CODE_SYSTEM_GATE_TIMEOUT: _FailureCode.ValueType  # 96
     """The deadline of a gate passed, and nobody opened it."""
     FAILURE_CODE_SYSTEM_GATE_CANCELED: _FailureCode.ValueType  # 97
-    """The gate was cancelled."""
+    """The gate was canceled."""
     FAILURE_CODE_SYSTEM_JOB_LOST: _FailureCode.ValueType  # 98
     """The record of the job that was an attempt is gone, and with it how that went."""
     FAILURE_CODE_SYSTEM_ENTRY_LOST: _FailureCode.ValueType  # 99
@@ -247,10 +248,10 @@ class _FailureCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FailureCo
     FAILURE_CODE_VALIDATION_TEMPLATE: _FailureCode.ValueType  # 85
     """A template of a flow cannot be filled in, or what it gives does not fit its place."""
     FAILURE_CODE_DOWNLOAD_PARTIAL: _FailureCode.ValueType  # 27
-    """The job of a manifest ended with some resources stored and others failed, and the step wants all of them."""
+    """A fetch job ended with some resources stored and others failed, and its step wants all of them."""
 
 class FailureCode(_FailureCode, metaclass=_FailureCodeEnumTypeWrapper):
-    """Why a task failed (contracts, Streams: failure codes)."""
+    """Why a resource, a task job, a file job or an attempt at a step failed."""
 
 FAILURE_CODE_UNSPECIFIED: FailureCode.ValueType  # 0
 """Never sent."""
@@ -305,8 +306,8 @@ FAILURE_CODE_DOWNLOAD_TLS: FailureCode.ValueType  # 23
 FAILURE_CODE_DOWNLOAD_PROXY: FailureCode.ValueType  # 24
 """Every proxy of the pools failed; the origin was not reached."""
 FAILURE_CODE_DOWNLOAD_CIRCUIT_OPEN: FailureCode.ValueType  # 25
-"""The target host is left alone for now: its circuit is open, it asked for a pause (`Retry-After`), or it has no free
-place; costs no attempt.
+"""No request went to the target host: its circuit is open, it asked for a pause (`Retry-After`), or it has no free
+place. The resource is deferred, at the cost of no attempt.
 """
 FAILURE_CODE_DOWNLOAD_CHECKSUM_MISMATCH: FailureCode.ValueType  # 26
 """The content differs from `checksum_hint`; the message names both digests."""
@@ -315,7 +316,7 @@ FAILURE_CODE_UPLOAD_FAILED: FailureCode.ValueType  # 40
 FAILURE_CODE_STORAGE_DENIED: FailureCode.ValueType  # 50
 """The object store refuses the credentials or the bucket."""
 FAILURE_CODE_STORAGE_UNAVAILABLE: FailureCode.ValueType  # 51
-"""The object store cannot be reached. A task waits for it; that costs no attempt."""
+"""The object store cannot be reached. The work waits for it; that costs no attempt."""
 FAILURE_CODE_STORAGE_NO_BUCKET: FailureCode.ValueType  # 52
 """The bucket does not exist."""
 FAILURE_CODE_HANDLER_ERROR: FailureCode.ValueType  # 60
@@ -323,7 +324,7 @@ FAILURE_CODE_HANDLER_ERROR: FailureCode.ValueType  # 60
 FAILURE_CODE_HANDLER_DEADLINE: FailureCode.ValueType  # 61
 """The handler exceeded its deadline."""
 FAILURE_CODE_HANDLER_UNKNOWN: FailureCode.ValueType  # 62
-"""No handler is configured for the task, its job type, or the step of a flow that it is."""
+"""No handler is configured for the task, the job type or the step."""
 FAILURE_CODE_HANDLER_HTTP: FailureCode.ValueType  # 63
 """The handler's endpoint answered with an HTTP status that is no success. On the wire the status follows:
 `HANDLER_HTTP_429`. Speaks of the endpoint for 5xx. Retryable for 408, 409, 425, 429 and 5xx other than 501 and 505 only.
@@ -337,7 +338,7 @@ FAILURE_CODE_HANDLER_PROTOCOL: FailureCode.ValueType  # 66
 FAILURE_CODE_HANDLER_RESULT: FailureCode.ValueType  # 67
 """The handler's result is no JSON, or larger than `tasks.max_result_bytes`."""
 FAILURE_CODE_HANDLER_CIRCUIT_OPEN: FailureCode.ValueType  # 68
-"""The circuit of the handler's endpoint is open; costs no attempt."""
+"""The circuit of the handler's endpoint is open. The job is deferred, at the cost of no attempt."""
 FAILURE_CODE_HANDLER_FILE_CHANGED: FailureCode.ValueType  # 69
 """A file changed while it was read."""
 FAILURE_CODE_HANDLER_CRASHED: FailureCode.ValueType  # 110
@@ -351,11 +352,11 @@ FAILURE_CODE_VALIDATION_BLOCKED_ADDRESS: FailureCode.ValueType  # 72
 FAILURE_CODE_VALIDATION_CHECKSUM_HINT: FailureCode.ValueType  # 73
 """`checksum_hint` names an unknown algorithm or has a digest of the wrong length."""
 FAILURE_CODE_VALIDATION_TASK: FailureCode.ValueType  # 74
-"""The task lacks a field that the work needs."""
+"""The entry lacks a field that the work needs."""
 FAILURE_CODE_VALIDATION_UNDECODABLE: FailureCode.ValueType  # 75
 """The entry is no `DownloadTask`; its bytes are kept."""
 FAILURE_CODE_VALIDATION_PAYLOAD: FailureCode.ValueType  # 76
-"""The payload of a task is not what its handler takes."""
+"""The payload of a task job is not what its handler takes."""
 FAILURE_CODE_VALIDATION_FILE_MISSING: FailureCode.ValueType  # 77
 """There is no such file (any more)."""
 FAILURE_CODE_VALIDATION_FILE_OUTSIDE: FailureCode.ValueType  # 78
@@ -375,9 +376,9 @@ FAILURE_CODE_AUTH_FILE_UNREADABLE: FailureCode.ValueType  # 81
 FAILURE_CODE_AUTH_INGEST: FailureCode.ValueType  # 82
 """Ingest refused the worker's credentials."""
 FAILURE_CODE_SYSTEM_CRASH_LOOP: FailureCode.ValueType  # 90
-"""The process died under this task as often as the crash limit permits."""
+"""The worker died under this resource or job as often as the crash limit permits."""
 FAILURE_CODE_SYSTEM_EXPIRED: FailureCode.ValueType  # 91
-"""The task outlived the retention of its stream unsettled."""
+"""The retention of the stream passed before the resource was completed."""
 FAILURE_CODE_SYSTEM_CANCELED: FailureCode.ValueType  # 92
 """The job was canceled."""
 FAILURE_CODE_SYSTEM_INTERNAL: FailureCode.ValueType  # 93
@@ -385,11 +386,11 @@ FAILURE_CODE_SYSTEM_INTERNAL: FailureCode.ValueType  # 93
 FAILURE_CODE_SYSTEM_FILE_READ: FailureCode.ValueType  # 94
 """The file cannot be read for a fault of its disk or of the machine."""
 FAILURE_CODE_SYSTEM_STEP_DEADLINE: FailureCode.ValueType  # 95
-"""The attempt at a step of a flow took longer than the step's deadline; its job was canceled."""
+"""The attempt took longer than the deadline of its step; its job was canceled."""
 FAILURE_CODE_SYSTEM_GATE_TIMEOUT: FailureCode.ValueType  # 96
 """The deadline of a gate passed, and nobody opened it."""
 FAILURE_CODE_SYSTEM_GATE_CANCELED: FailureCode.ValueType  # 97
-"""The gate was cancelled."""
+"""The gate was canceled."""
 FAILURE_CODE_SYSTEM_JOB_LOST: FailureCode.ValueType  # 98
 """The record of the job that was an attempt is gone, and with it how that went."""
 FAILURE_CODE_SYSTEM_ENTRY_LOST: FailureCode.ValueType  # 99
@@ -397,7 +398,7 @@ FAILURE_CODE_SYSTEM_ENTRY_LOST: FailureCode.ValueType  # 99
 FAILURE_CODE_VALIDATION_TEMPLATE: FailureCode.ValueType  # 85
 """A template of a flow cannot be filled in, or what it gives does not fit its place."""
 FAILURE_CODE_DOWNLOAD_PARTIAL: FailureCode.ValueType  # 27
-"""The job of a manifest ended with some resources stored and others failed, and the step wants all of them."""
+"""A fetch job ended with some resources stored and others failed, and its step wants all of them."""
 Global___FailureCode: _TypeAlias = FailureCode  # noqa: Y015
 
 @_typing.final
@@ -430,7 +431,9 @@ Global___ReasonMapping: _TypeAlias = ReasonMapping  # noqa: Y015
 
 @_typing.final
 class FailureMapping(_message.Message):
-    """What a `FailureCode` means for the task. The code on the wire is the value's name without `FAILURE_CODE_`."""
+    """What a `FailureCode` means for the attempt that failed. The code on the wire is the value's name without
+    `FAILURE_CODE_`.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -439,7 +442,7 @@ class FailureMapping(_message.Message):
     retryable: _builtins.bool
     """True when another attempt may succeed (timeouts, resets, DNS, 408, 425, 429, 5xx)."""
     dependency: _builtins.bool
-    """True when it speaks of what the task depends on (a host, an endpoint, the store) and not of the task itself: it
+    """True when it speaks of what the work depends on (a host, an endpoint, the store) and not of the work itself: it
     counts as a failure of that circuit breaker.
     """
     def __init__(

@@ -3,8 +3,9 @@
 isort:skip_file
 Why something was refused or failed: one vocabulary for every service.
 
-`Reason` is what a caller of an RPC or of the REST gateway sees; `FailureCode` is why one task of an accepted job
-failed. Each value carries its own mapping as an option, so that no table is written by hand anywhere.
+`Reason` is what a caller of an RPC or of the REST gateway sees; `FailureCode` is why an accepted job, or one
+resource of it, failed. Each value carries its own mapping as an option, so that no table is written by hand
+anywhere.
 """
 
 from collections import abc as _abc

@@ -27,8 +27,8 @@ if _version_not_supported:
 
 
 class FlowServiceStub:
-    """Starts runs of the flows in the configuration, shows them, and opens their gates. A tenant's token sees and steers the
-    runs of its tenant alone: others are not found. Two tenants may have runs of the same id.
+    """Starts runs of the configured flows, shows them, and opens their gates. A tenant's token sees and changes the runs of
+    its tenant alone: others are not found. Two tenants may have runs of the same id.
     """
 
     def __init__(self, channel):
@@ -100,12 +100,12 @@ class FlowServiceStub:
 
 
 class FlowServiceServicer:
-    """Starts runs of the flows in the configuration, shows them, and opens their gates. A tenant's token sees and steers the
-    runs of its tenant alone: others are not found. Two tenants may have runs of the same id.
+    """Starts runs of the configured flows, shows them, and opens their gates. A tenant's token sees and changes the runs of
+    its tenant alone: others are not found. Two tenants may have runs of the same id.
     """
 
     def StartFlow(self, request, context):
-        """Starts a run. The answer comes after its first event is stored; whatever dies afterwards, the run goes on. Starting
+        """Starts a run. Ingest answers after its first event is stored; whatever dies afterwards, the run goes on. Starting
         again with the same `flow_id` or idempotency key answers with the same run, without secrets; with another input it
         is an `IDEMPOTENCY_CONFLICT`. `UNSUPPORTED_JOB_TYPE` for a flow that is not configured. `UNAVAILABLE` leaves the
         outcome unknown: start again with the same id.
@@ -136,44 +136,44 @@ class FlowServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def PublishEvent(self, request, context):
-        """Publishes an event. A `runner.log` goes into the timeline that its meta names; an event of one's own releases the
-        gates that wait for its kind and key, or is kept for the next one (`flow_engine.parked_ttl`). Other kinds of `Kind`
-        are FetchBox's to write: `FORBIDDEN`.
+        """Publishes an event. A `runner.log` goes into the timeline that its meta names; any other event opens the gates that
+        wait for its kind and key, or is kept for the next one (`flow_engine.parked_ttl`). Other kinds of `Kind` are
+        FetchBox's to write: `FORBIDDEN`.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ReceiveWebhook(self, request, context):
-        """Takes a webhook: it releases the gates that wait for its channel and key and that its secret opens, or is kept for
+        """Receives a webhook: it opens the gates that wait for its channel and key and that its secret fits, or is kept for
         the next one (`flow_engine.parked_ttl`). Senders need no token: the secret of a gate shows that it is theirs to
-        open, or a signature with the secret of the channel. `FORBIDDEN` where it shows no right to open anything; then it is
-        not kept either. The same again answers with what was recorded; `GONE` where the gate of its secret was settled
-        otherwise; `FORBIDDEN` where a signed one was taken before for another tenant, channel or key.
+        open, or a signature with the secret of the channel. `FORBIDDEN` where it has neither; then it is not kept.
+        Repeating the same webhook returns the recorded result. `GONE` where the gate of its secret has ended in another
+        way. `FORBIDDEN` where a signed webhook was received before for another tenant, channel or key.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def TriggerGate(self, request, context):
-        """Opens a gate by hand: any gate for an operator, a `manual` one for whoever has its secret, who needs no token.
-        Before the gate is placed this is kept, and opens it as soon as it is. The same again answers with what was
-        recorded; `GONE` where the gate was settled otherwise.
+        """Opens a gate by hand. An operator may open any gate; the secret of a `manual` gate opens that one without a token.
+        A trigger that comes before its gate is kept, and opens it as soon as it is placed. Repeating the same trigger
+        returns the recorded result. `GONE` where the gate has ended in another way.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CancelGate(self, request, context):
-        """Cancels a gate: its step fails, and with it the run. The same again answers with what was recorded; `GONE` where
-        the gate was settled otherwise, `FAILED_PRECONDITION` where it is not placed yet.
+        """Cancels a gate: its step fails, and with it the run. Repeating the cancel returns the recorded result. `GONE` where
+        the gate has ended in another way, `FAILED_PRECONDITION` where it is not placed yet.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CancelFlow(self, request, context):
-        """Cancels a run: its gates are cancelled and its jobs stopped. A run that has ended stays as it is.
+        """Cancels a run: its gates are canceled and its jobs stopped. A run that has ended stays as it is.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -274,8 +274,8 @@ def add_FlowServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class FlowService:
-    """Starts runs of the flows in the configuration, shows them, and opens their gates. A tenant's token sees and steers the
-    runs of its tenant alone: others are not found. Two tenants may have runs of the same id.
+    """Starts runs of the configured flows, shows them, and opens their gates. A tenant's token sees and changes the runs of
+    its tenant alone: others are not found. Two tenants may have runs of the same id.
     """
 
     @staticmethod

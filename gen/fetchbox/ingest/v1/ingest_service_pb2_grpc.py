@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class IngestServiceStub:
-    """Takes manifests in and makes jobs of them.
+    """Accepts manifests and creates a fetch job for each.
     """
 
     def __init__(self, channel):
@@ -43,13 +43,14 @@ class IngestServiceStub:
 
 
 class IngestServiceServicer:
-    """Takes manifests in and makes jobs of them.
+    """Accepts manifests and creates a fetch job for each.
     """
 
     def SubmitJob(self, request, context):
-        """Submits a manifest. The answer comes only after the manifest is stored, the job is in the ledger and its tasks are
-        on `jobs.tasks`; whatever dies afterwards, the job gets done. `UNAVAILABLE` leaves the outcome unknown: submit again
-        with the same idempotency key. The same key with the same document answers with the same job.
+        """Submits a manifest and creates a fetch job. Ingest answers only after the manifest is stored, the job is in the
+        ledger and its resources are on `jobs.tasks`; whatever dies afterwards, the job gets done. `UNAVAILABLE` leaves the
+        outcome unknown: submit again with the same idempotency key. The same key with the same document answers with the
+        same job.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -72,7 +73,7 @@ def add_IngestServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class IngestService:
-    """Takes manifests in and makes jobs of them.
+    """Accepts manifests and creates a fetch job for each.
     """
 
     @staticmethod

@@ -28,7 +28,8 @@ if _version_not_supported:
 
 
 class OperatorServiceStub:
-    """Reads the ledger and the streams, and steers. Needs an operator's token where any are configured.
+    """Reads the ledger and the streams, cancels jobs, replays and purges dead letters, resets circuit breakers. Every
+    method needs an operator's token where tokens are configured.
     """
 
     def __init__(self, channel):
@@ -125,18 +126,21 @@ class OperatorServiceStub:
 
 
 class OperatorServiceServicer:
-    """Reads the ledger and the streams, and steers. Needs an operator's token where any are configured.
+    """Reads the ledger and the streams, cancels jobs, replays and purges dead letters, resets circuit breakers. Every
+    method needs an operator's token where tokens are configured.
     """
 
     def GetJob(self, request, context):
-        """Reads the snapshot of one job. `NOT_FOUND` for an id that is unknown, or whose record was pruned or has expired.
+        """Reads the snapshot of one fetch job or task job. `NOT_FOUND` for an id that is unknown, or whose record was pruned
+        or has expired.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListJobs(self, request, context):
-        """Lists jobs, newest first. Jobs that end or are pruned meanwhile may be missing from later pages.
+        """Lists fetch jobs and task jobs, newest first. Jobs that end or are pruned meanwhile may be missing from later
+        pages.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -179,7 +183,7 @@ class OperatorServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListStreams(self, request, context):
-        """Reports the length and backlog of every stream partition, and of the task queue.
+        """Reports the length and backlog of every stream partition, and of the queue of task jobs.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -193,9 +197,10 @@ class OperatorServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ReplayDeadLetters(self, request, context):
-        """Puts dead letters back on the stream that they came from (`jobs.tasks`, or `jobs:stream` for a task of seed 004), at
-        most 500 a call. A job that has ended is open again until they are settled; the record of a task that has expired
-        is made again from its letter. Each letter is answered for itself; a repetition publishes no second task.
+        """Replays dead letters, at most 500 a call: each goes back on the stream that it came from (`jobs.tasks` for a
+        resource, `jobs:stream` for a task job). A job that has ended is open again until they are completed or have
+        failed. An expired record of a task job is created again from its dead letter. Each dead letter has its own
+        outcome; a repetition publishes nothing twice.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -209,24 +214,24 @@ class OperatorServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListQueues(self, request, context):
-        """Reports on the priority lists of file jobs, and on the workers that hold some (seed 002).
+        """Reports on the priority lists of file jobs, and on the workers that hold some.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListFileDeadLetters(self, request, context):
-        """Lists file jobs that failed for good, newest first. What fails while one pages is newer than the first page and left
-        out. Where jobs are replayed or purged meanwhile, a later page may repeat some; none is missed.
+        """Lists file jobs that failed for good, newest first. Jobs that fail after the first page was read are on no later
+        page. Where jobs are replayed or purged meanwhile, a later page may repeat some; none is missed.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ReplayFileDeadLetters(self, request, context):
-        """Puts dead file jobs back onto their queues, at most 500 a call; each is answered for itself. One step takes a job
-        from the dead letters and puts it back, however long its queue is, with `replays` raised by one, `retries` 0 and the
-        failure as `last_failure`. A repetition finds it gone and puts nothing back twice.
+        """Replays dead file jobs, at most 500 a call; each has its own outcome. One step takes a job from the dead letters
+        and puts it onto its queue, however long that is, with `replays` raised by one, `retries` 0 and the failure as
+        `last_failure`. A repetition finds the dead letter gone and puts nothing back twice.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -240,7 +245,7 @@ class OperatorServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListBreakers(self, request, context):
-        """Lists the circuit breakers that are not closed, or that have seen a failure in their window.
+        """Lists the circuit breakers that are not closed, or have a failure in their window.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -350,7 +355,8 @@ def add_OperatorServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class OperatorService:
-    """Reads the ledger and the streams, and steers. Needs an operator's token where any are configured.
+    """Reads the ledger and the streams, cancels jobs, replays and purges dead letters, resets circuit breakers. Every
+    method needs an operator's token where tokens are configured.
     """
 
     @staticmethod

@@ -28,7 +28,7 @@ if _version_not_supported:
 
 
 class TaskServiceStub:
-    """Makes jobs of tasks, and shows them to whoever made them. A tenant's token sees the jobs of its tenant alone.
+    """Creates task jobs, and shows them. A tenant's token sees the jobs of its tenant alone.
     """
 
     def __init__(self, channel):
@@ -65,21 +65,21 @@ class TaskServiceStub:
 
 
 class TaskServiceServicer:
-    """Makes jobs of tasks, and shows them to whoever made them. A tenant's token sees the jobs of its tenant alone.
+    """Creates task jobs, and shows them. A tenant's token sees the jobs of its tenant alone.
     """
 
     def CreateJob(self, request, context):
-        """Creates a job and queues it. The answer comes only after record, first event and queue entry are written; whatever
-        dies afterwards, the job runs. `RATE_LIMITED`, with the seconds to wait, while the backlog is full. `UNAVAILABLE`
-        leaves the outcome unknown: create again with the same idempotency key. The same key with the same request
-        answers with the same job; with another request it is an `IDEMPOTENCY_CONFLICT`.
+        """Creates a task job and queues it. Ingest answers only after record, first event and queue entry are written;
+        whatever dies afterwards, the job runs. `RATE_LIMITED`, with the seconds to wait, while the backlog is full.
+        `UNAVAILABLE` leaves the outcome unknown: create again with the same idempotency key. The same key with the same
+        request answers with the same job; with another request it is an `IDEMPOTENCY_CONFLICT`.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetJob(self, request, context):
-        """Reads one job. `NOT_FOUND` for an id that is unknown, or whose `ttl_s` is over.
+        """Reads one task job or fetch job. `NOT_FOUND` for an id that is unknown, or whose `ttl_s` is over.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -101,8 +101,8 @@ class TaskServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def CancelJob(self, request, context):
-        """Cancels a job in any state that is not an end; its handler, where one runs, is stopped within two seconds.
-        Canceling an ended job changes nothing and returns it as it is.
+        """Cancels a job that has not ended. The worker stops a running handler within two seconds. Canceling an ended job
+        changes nothing and returns it as it is.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -145,7 +145,7 @@ def add_TaskServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class TaskService:
-    """Makes jobs of tasks, and shows them to whoever made them. A tenant's token sees the jobs of its tenant alone.
+    """Creates task jobs, and shows them. A tenant's token sees the jobs of its tenant alone.
     """
 
     @staticmethod

@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class WorkerServiceStub:
-    """Steers this worker process, and lends tasks to workers elsewhere.
+    """Reports on this worker process, pauses and drains it, and leases work to remote workers.
     """
 
     def __init__(self, channel):
@@ -83,11 +83,11 @@ class WorkerServiceStub:
 
 
 class WorkerServiceServicer:
-    """Steers this worker process, and lends tasks to workers elsewhere.
+    """Reports on this worker process, pauses and drains it, and leases work to remote workers.
     """
 
     def GetStatus(self, request, context):
-        """Tells what this worker does now.
+        """Reports what this worker does now.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -115,39 +115,40 @@ class WorkerServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ClaimTasks(self, request, context):
-        """Lends work of the kinds that it names to a worker elsewhere, under a lease that `Heartbeat` renews. A lease that
-        lapses counts as a crash of the worker, and its tasks go to another.
+        """Claims work for a remote worker, of the kinds that it names. The worker holds it under a lease that `Heartbeat`
+        renews. A lease that lapses counts as a crash of the worker, and another worker reclaims its work.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Heartbeat(self, request, context):
-        """Renews the lease of a worker, and tells which of its tasks were canceled. `GONE` when the lease had lapsed: stop
-        the work and claim anew.
+        """Renews the lease of a remote worker, and returns the claims whose job was canceled. `GONE` when the lease had
+        lapsed: stop the work and claim anew.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ReportEvents(self, request, context):
-        """Writes events of a lent task of seed 004 into its job's stream: `progress`, `token`, `log`, or a kind of one's own.
-        `GONE` when the claim is lost or the job was canceled: stop the work.
+        """Writes events of a claimed task job into its event stream: `progress`, `token`, `log`, or a type of the handler's
+        own. `GONE` when the claim is lost or the job was canceled: stop the work.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CompleteTask(self, request, context):
-        """Settles a task as done. A repetition answers with the recorded outcome; a claim that was lost answers `fenced`.
+        """Completes a claim with its result. A repetition answers with the recorded outcome; a claim that was lost answers
+        `fenced`.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def FailTask(self, request, context):
-        """Settles an attempt as failed: it is retried later where the code is retryable and attempts are left, and is a dead
-        letter otherwise.
+        """Fails a claim with a failure code. Another attempt is scheduled where the code is retryable and attempts are left;
+        otherwise the work becomes a dead letter.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -210,7 +211,7 @@ def add_WorkerServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class WorkerService:
-    """Steers this worker process, and lends tasks to workers elsewhere.
+    """Reports on this worker process, pauses and drains it, and leases work to remote workers.
     """
 
     @staticmethod
