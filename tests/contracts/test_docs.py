@@ -205,7 +205,7 @@ def _loaded(folder: Path, text: str) -> Config:
 
 
 def test_the_api_says_what_a_task_job_may_have(config: Config) -> None:
-    section = API.split("## Create a task job")[1].split("\n## ")[0]
+    section = " ".join(API.split("## Create a task job")[1].split("\n## ")[0].split())
     for task in configuration.TASKS:
         assert f"`{task}`" in section
     assert f"{config.tasks.max_payload_bytes:,} bytes" in section
