@@ -14,6 +14,8 @@ from kernel.config_addresses import LISTENS, Finding, split
 _TOKEN: Final = re.compile(r"[!-~]+")
 _TENANT: Final = re.compile(r"[A-Za-z0-9_-]{1,128}")
 _TRUST: Final = "or say security.trusted_network = true, where everybody who can reach it may use it"
+_NOTHING: Final = frozenset({"null", "none", "nil", "undefined", "nan", "false", "true", "[]", "{}", '""', "''"})
+"""What programs write for a value that is not there."""
 
 
 def checks(config: Config) -> Iterator[Finding]:
@@ -49,6 +51,8 @@ def _tokens(config: Config) -> Iterator[Finding]:
     for key, token in named:
         if not _TOKEN.fullmatch(token):
             yield key, "a token is empty, or has a character that is not visible ASCII: no caller could send it"
+        elif token.lower() in _NOTHING:
+            yield key, f"the token {token!r} is what a template writes for no value: anybody would guess it"
         elif times[token] > 1:
             yield key, "a token is given more than once: it must stand for one operator, or for one tenant"
             times[token] = 1

@@ -18,7 +18,9 @@ def broken(tmp_path: Path, text: str, name: str = "fetchbox.toml", **environ: st
     return {}
 
 
-@pytest.mark.parametrize("tokens", ['[""]', "[]", '[" "]', '["a", ""]', '["a b"]', '["a\\n"]', '["ü"]', '["a", "a"]'])
+@pytest.mark.parametrize(
+    "tokens", ['[""]', "[]", '[" "]', '["a", ""]', '["a b"]', '["a\\n"]', '["ü"]', '["a", "a"]', '["None"]']
+)
 def test_operator_tokens_that_are_none_are_refused(tmp_path: Path, tokens: str) -> None:
     assert any(
         key.startswith("security.operator_tokens")
@@ -26,7 +28,9 @@ def test_operator_tokens_that_are_none_are_refused(tmp_path: Path, tokens: str) 
     )
 
 
-@pytest.mark.parametrize("tokens", ["", ",", "[]", '[""]', "a,", "a,,b", " ", "a,a", "[a", "${secret:X}", "a, b"])
+@pytest.mark.parametrize(
+    "tokens", ["", ",", "[]", '[""]', "a,", "a,,b", " ", "a,a", "[a", "${secret:X}", "a, b", "null"]
+)
 def test_operator_tokens_of_the_environment_that_are_none_are_refused(tmp_path: Path, tokens: str) -> None:
     found = broken(tmp_path, "", FETCHBOX_SECURITY_OPERATOR_TOKENS=tokens)
     assert any("OPERATOR_TOKENS" in key or "operator_tokens" in key for key in found), found
