@@ -3,7 +3,6 @@
 import re
 from collections import Counter
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
@@ -14,6 +13,7 @@ from cli.command import command, group
 from cli.output import as_dict, out
 from cli.problems import SOME_FAILED, USAGE, CommandError
 from cli.settings import settings
+from cli.times import shown
 from fetchbox.operator.v1.operator_service_pb2 import (
     FileReplayOutcome,
     ListFileDeadLettersRequest,
@@ -95,7 +95,7 @@ def dlq(
             letter.failure_code,
             letter.retries,
             letter.replays,
-            _time(letter.failed_at_ms),
+            shown(letter.failed_at),
             letter.failure_message,
         )
         for letter in answer.dead_letters
@@ -229,7 +229,3 @@ def _nothing_named(others: str) -> CommandError:
 
 def _age(seconds: float) -> str:
     return f"{seconds:.1f} s" if seconds else ""
-
-
-def _time(ms: int) -> str:
-    return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%SZ") if ms else ""

@@ -16,6 +16,7 @@ from fetchbox.operator.v1.operator_service_pb2 import (
 from kernel import pages, redaction
 from kernel.errors import Violation, invalid
 from kernel.lists.letters import MOST, FileLetter, FileLetters
+from operator_svc.times import timestamp
 
 SCAN_LIMIT = 10_000
 """Letters that one listing looks at; with rare matches the page is short and its token leads on."""
@@ -67,6 +68,7 @@ class FileLetterOffice:
             failure_code=code,
             failure_message=redaction.text(message),
             failed_at_ms=failed_at_ms,
+            failed_at=timestamp(failed_at_ms),
         )
         if job is not None:
             entry.job_id, entry.filepath, entry.queue = job.id, job.filepath, self._letters.queue_of(job)

@@ -54,7 +54,7 @@ async def test_letters_are_listed_newest_first_with_all_they_say(operator, files
     assert (letter.job_id, letter.filepath, letter.queue) == ("f22", "/data/22.csv", "jobqueue:low_priority")
     assert (letter.retries, letter.replays) == (3, 0)
     assert (letter.failure_code, letter.failure_message) == ("STORAGE_UNAVAILABLE", "no")
-    assert letter.failed_at_ms == 1_700_000_000_022
+    assert letter.failed_at_ms == letter.failed_at.ToMilliseconds() == 1_700_000_000_022
 
 
 async def test_the_last_page_has_no_token_whatever_the_size(operator, files):
@@ -99,6 +99,7 @@ async def test_what_the_reaper_gave_up_stands_untouched_and_is_named(operator, f
     await files.push(files.names.dead_letters, files.job())
     (letter,) = await listed(operator)
     assert (letter.failure_code, letter.failure_message, letter.failed_at_ms) == ("SYSTEM_CRASH_LOOP", "", 0)
+    assert not letter.HasField("failed_at")
 
 
 async def test_entries_that_are_no_jobs_are_listed_without_content_and_can_be_purged(operator, files):
@@ -434,6 +435,7 @@ async def test_all_of_it_over_rest(operator, files, rest):
         "failure_code": "STORAGE_UNAVAILABLE",
         "failure_message": "no",
         "failed_at_ms": "1700000000002",
+        "failed_at": "2023-11-14T22:13:20.002Z",
     }
     _, answer = await rest.get("/operators/files/dlq", {"page_token": answer["next_page_token"]})
     assert [letter["digest"] for letter in answer["dead_letters"]] == [digest(one)]

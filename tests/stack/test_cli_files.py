@@ -124,6 +124,7 @@ def test_dead_file_jobs_are_listed_page_by_page_without_secrets(connected: Comma
     assert letters(connected, "--code", "HANDLER_DEADLINE") == []
     answer = json.loads(connected.run("files", "dlq", "--json").stdout)
     assert [one["job_id"] for one in answer["dead_letters"]] == ["f3", "f2", "f1"]
+    assert answer["dead_letters"][0]["failed_at"] == "2023-11-14T22:13:20Z"
 
 
 def test_in_a_terminal_there_are_tables_and_colours(connected: CommandLine, store: redis.Redis) -> None:

@@ -22,21 +22,22 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n fetchbox/operator/v1/files.proto\x12\x14\x66\x65tchbox.operator.v1\"\x9f\x01\n\tFileQueue\x12\x1a\n\x08priority\x18\x01 \x01(\tR\x08priority\x12\x14\n\x05queue\x18\x02 \x01(\tR\x05queue\x12\x16\n\x06length\x18\x03 \x01(\x04R\x06length\x12.\n\x12oldest_age_seconds\x18\x04 \x01(\x01R\x12oldest_age_seconds\x12\x18\n\x07\x62reaker\x18\x05 \x01(\tR\x07\x62reaker\"\x8e\x01\n\nFileWorker\x12\x1c\n\tworker_id\x18\x01 \x01(\tR\tworker_id\x12\x14\n\x05\x61live\x18\x02 \x01(\x08R\x05\x61live\x12\x1e\n\nprocessing\x18\x03 \x01(\x04R\nprocessing\x12,\n\x11last_seen_seconds\x18\x04 \x01(\x01R\x11last_seen_seconds\"\x98\x02\n\x0e\x46ileDeadLetter\x12\x16\n\x06\x64igest\x18\x01 \x01(\tR\x06\x64igest\x12\x16\n\x06job_id\x18\x02 \x01(\tR\x06job_id\x12\x1a\n\x08\x66ilepath\x18\x03 \x01(\tR\x08\x66ilepath\x12\x14\n\x05queue\x18\x04 \x01(\tR\x05queue\x12\x18\n\x07retries\x18\x05 \x01(\rR\x07retries\x12\x18\n\x07replays\x18\x06 \x01(\rR\x07replays\x12\"\n\x0c\x66\x61ilure_code\x18\x07 \x01(\tR\x0c\x66\x61ilure_code\x12(\n\x0f\x66\x61ilure_message\x18\x08 \x01(\tR\x0f\x66\x61ilure_message\x12\"\n\x0c\x66\x61iled_at_ms\x18\t \x01(\x04R\x0c\x66\x61iled_at_ms\"\x9b\x01\n\x07\x42reaker\x12\x12\n\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n\x05state\x18\x02 \x01(\tR\x05state\x12\x18\n\x07samples\x18\x03 \x01(\rR\x07samples\x12\x1a\n\x08\x66\x61ilures\x18\x04 \x01(\rR\x08\x66\x61ilures\x12\x30\n\x13retry_after_seconds\x18\x05 \x01(\x01R\x13retry_after_secondsb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n fetchbox/operator/v1/files.proto\x12\x14\x66\x65tchbox.operator.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\x9f\x01\n\tFileQueue\x12\x1a\n\x08priority\x18\x01 \x01(\tR\x08priority\x12\x14\n\x05queue\x18\x02 \x01(\tR\x05queue\x12\x16\n\x06length\x18\x03 \x01(\x04R\x06length\x12.\n\x12oldest_age_seconds\x18\x04 \x01(\x01R\x12oldest_age_seconds\x12\x18\n\x07\x62reaker\x18\x05 \x01(\tR\x07\x62reaker\"\x8e\x01\n\nFileWorker\x12\x1c\n\tworker_id\x18\x01 \x01(\tR\tworker_id\x12\x14\n\x05\x61live\x18\x02 \x01(\x08R\x05\x61live\x12\x1e\n\nprocessing\x18\x03 \x01(\x04R\nprocessing\x12,\n\x11last_seen_seconds\x18\x04 \x01(\x01R\x11last_seen_seconds\"\xd2\x02\n\x0e\x46ileDeadLetter\x12\x16\n\x06\x64igest\x18\x01 \x01(\tR\x06\x64igest\x12\x16\n\x06job_id\x18\x02 \x01(\tR\x06job_id\x12\x1a\n\x08\x66ilepath\x18\x03 \x01(\tR\x08\x66ilepath\x12\x14\n\x05queue\x18\x04 \x01(\tR\x05queue\x12\x18\n\x07retries\x18\x05 \x01(\rR\x07retries\x12\x18\n\x07replays\x18\x06 \x01(\rR\x07replays\x12\"\n\x0c\x66\x61ilure_code\x18\x07 \x01(\tR\x0c\x66\x61ilure_code\x12(\n\x0f\x66\x61ilure_message\x18\x08 \x01(\tR\x0f\x66\x61ilure_message\x12\"\n\x0c\x66\x61iled_at_ms\x18\t \x01(\x04R\x0c\x66\x61iled_at_ms\x12\x38\n\tfailed_at\x18\n \x01(\x0b\x32\x1a.google.protobuf.TimestampR\tfailed_at\"\x9b\x01\n\x07\x42reaker\x12\x12\n\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n\x05state\x18\x02 \x01(\tR\x05state\x12\x18\n\x07samples\x18\x03 \x01(\rR\x07samples\x12\x1a\n\x08\x66\x61ilures\x18\x04 \x01(\rR\x08\x66\x61ilures\x12\x30\n\x13retry_after_seconds\x18\x05 \x01(\x01R\x13retry_after_secondsb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'fetchbox.operator.v1.files_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_FILEQUEUE']._serialized_start=59
-  _globals['_FILEQUEUE']._serialized_end=218
-  _globals['_FILEWORKER']._serialized_start=221
-  _globals['_FILEWORKER']._serialized_end=363
-  _globals['_FILEDEADLETTER']._serialized_start=366
-  _globals['_FILEDEADLETTER']._serialized_end=646
-  _globals['_BREAKER']._serialized_start=649
-  _globals['_BREAKER']._serialized_end=804
+  _globals['_FILEQUEUE']._serialized_start=92
+  _globals['_FILEQUEUE']._serialized_end=251
+  _globals['_FILEWORKER']._serialized_start=254
+  _globals['_FILEWORKER']._serialized_end=396
+  _globals['_FILEDEADLETTER']._serialized_start=399
+  _globals['_FILEDEADLETTER']._serialized_end=737
+  _globals['_BREAKER']._serialized_start=740
+  _globals['_BREAKER']._serialized_end=895
 # @@protoc_insertion_point(module_scope)

@@ -5,6 +5,7 @@ File jobs and circuit breakers as operators see them."""
 
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
+from google.protobuf import timestamp_pb2 as _timestamp_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -103,6 +104,7 @@ class FileDeadLetter(_message.Message):
     FAILURE_CODE_FIELD_NUMBER: _builtins.int
     FAILURE_MESSAGE_FIELD_NUMBER: _builtins.int
     FAILED_AT_MS_FIELD_NUMBER: _builtins.int
+    FAILED_AT_FIELD_NUMBER: _builtins.int
     digest: _builtins.str
     """The SHA-1 of the entry, 40 hex digits: its name for replays and purges. Entries that are alike share it."""
     job_id: _builtins.str
@@ -122,7 +124,11 @@ class FileDeadLetter(_message.Message):
     failure_message: _builtins.str
     """The same for people."""
     failed_at_ms: _builtins.int
-    """When it failed, ms since the epoch; 0 where the entry does not say."""
+    """When it failed, ms since the epoch; 0 where the entry does not say. `failed_at` is the same as a time."""
+    @_builtins.property
+    def failed_at(self) -> _timestamp_pb2.Timestamp:
+        """When it failed; absent where the entry does not say."""
+
     def __init__(
         self,
         *,
@@ -135,10 +141,11 @@ class FileDeadLetter(_message.Message):
         failure_code: _builtins.str = ...,
         failure_message: _builtins.str = ...,
         failed_at_ms: _builtins.int = ...,
+        failed_at: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["failed_at", b"failed_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "failed_at_ms", b"failed_at_ms", "failure_code", b"failure_code", "failure_message", b"failure_message", "filepath", b"filepath", "job_id", b"job_id", "queue", b"queue", "replays", b"replays", "retries", b"retries"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "failed_at", b"failed_at", "failed_at_ms", b"failed_at_ms", "failure_code", b"failure_code", "failure_message", b"failure_message", "filepath", b"filepath", "job_id", b"job_id", "queue", b"queue", "replays", b"replays", "retries", b"retries"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
