@@ -375,6 +375,9 @@ FLOWS_ENDED = "fetchbox:flows:ended"
 FLOW_NAMES = "fetchbox:flows:names"
 """Set: the names of flows that have runs."""
 
+FLOW_PAYLOADS = "fetchbox:flows:payloads"
+"""Sorted set: bucket with payloads that are of no one run -> when one was last stored there, in ms."""
+
 
 def gate_free(digest: str) -> str:
     """Sorted set: gates of one channel and key that open without a secret, `run/step_key` -> since when, in ms."""

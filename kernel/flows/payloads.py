@@ -12,14 +12,18 @@ from kernel.config import millis
 from kernel.flows.codec import iso
 from kernel.flows.deliveries import By, Hit
 from kernel.keys import RunKey
-from kernel.objects import ObjectStore, s3_uri
+from kernel.objects import ObjectStore, ObjectStoreError, s3_uri
 from kernel.redis import RedisClients
+from kernel.telemetry.logs import get_logger
+
+_log = get_logger("flows.payloads")
 
 _ENVELOPE: Final = 2048
 """Bytes of an event beside the payload: names, ids, times, a token."""
 SHARED: Final = "deliveries/"
 """What the keys of payloads begin with that are of no one run; a run that one opens a gate of gets its own copy."""
-_LONGEST_AWAY_MS: Final = 30 * 24 * 3600 * 1000
+_DAY_MS: Final = 24 * 3600 * 1000
+_LONGEST_AWAY_MS: Final = 30 * _DAY_MS
 """How long engines may be away before they make that copy, at least."""
 _LENGTH_OF_DATE: Final = len("2025-10-28")
 _SPACE: Final = b" \t\n\r"
@@ -48,27 +52,52 @@ class Payloads:
             return Hit(by, payload)
         folder = f"{places.flow(*keys.run_parts(run))}{step_key}/" if run else f"{SHARED}{self._date()}/"
         key = f"{folder}{sha256(payload).hexdigest()}.json"
-        place = (await self._bucket_of(run) if run else "") or self._objects.bucket
+        place = await self._bucket_of(run) if run else await self._shared_bucket()
         await self._objects.put(place, key, payload, content_type="application/json")
         return Hit(by, payload_key=key if run else s3_uri(place, key))
 
     async def tidy(self) -> int:
         """Deletes payloads of no one run that nobody can want any more; how many.
 
-        They are kept as long as they may be parked, and twice the `retention` of runs (30 days at least) behind that.
-        At most a thousand are looked at: come again.
+        They are kept as long as they may be parked, and twice the `retention` of runs (30 days at least) behind that,
+        in each bucket that some were stored in. At most a thousand a bucket are looked at: come again.
         """
+        today = await self._shared_bucket()
+        recorded = await self._clients.commands.execute_command("ZRANGE", keys.FLOW_PAYLOADS, 0, -1)
+        removed = await self._tidy(today)
+        for bucket in {name.decode() for name in recorded} - {today}:
+            try:
+                removed += await self._tidy(bucket)
+            except ObjectStoreError as error:
+                # A bucket that is gone, or no more ours, holds up no other.
+                _log.warn("flow_payloads_not_tidied", bucket=bucket, error=error)
+        if not removed:
+            await self._forget_buckets()
+        return removed
+
+    async def _tidy(self, bucket: str) -> int:
         first_kept = f"{SHARED}{self._date(self._kept_ms)}/"
-        found = await self._objects.list(self._objects.bucket, SHARED, limit=_PAGE)
+        found = await self._objects.list(bucket, SHARED, limit=_PAGE)
         stale = [stored.key for stored in found if stored.key < first_kept]
         for key in stale:
-            await self._objects.delete(self._objects.bucket, key)
+            await self._objects.delete(bucket, key)
         return len(stale)
 
+    async def _forget_buckets(self) -> None:
+        """Those that were last used so long ago that all in them was stale, now that nothing stale is left."""
+        last_used = self._clock.now_ms() - self._kept_ms - _DAY_MS
+        await self._clients.commands.execute_command("ZREMRANGEBYSCORE", keys.FLOW_PAYLOADS, "-inf", last_used)
+
     async def _bucket_of(self, run: RunKey) -> str:
-        """That of the order of a run; empty for one of an older release."""
+        """That of the order of a run; today's for one of an older release."""
         recorded: bytes | None = await self._clients.commands.execute_command("HGET", keys.flow(run), "bucket")
-        return (recorded or b"").decode()
+        return (recorded or b"").decode() or self._objects.bucket
+
+    async def _shared_bucket(self) -> str:
+        """Today's bucket, recorded so that what lies there is found and deleted after the configuration has changed."""
+        bucket = self._objects.bucket
+        await self._clients.commands.execute_command("ZADD", keys.FLOW_PAYLOADS, self._clock.now_ms(), bucket)
+        return bucket
 
     def _date(self, ago_ms: int = 0) -> str:
         return iso(self._clock.now_ms() - ago_ms)[:_LENGTH_OF_DATE]

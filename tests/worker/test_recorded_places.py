@@ -110,3 +110,18 @@ async def test_a_run_goes_on_with_what_lies_where_it_began(
         exported = Exported(opened.redis, millis(config.exporter.hold))
         assert await Keeping(opened.redis, config.flow_engine, opened.objects, exported).forget() == 1
         assert await _keys(opened, old, "flows/") == []
+
+
+async def test_payloads_of_nobody_are_deleted_where_they_were_stored(
+    worker_config: Config, resources: Resources, moved: tuple[Config, Resources]
+) -> None:
+    old, (config, opened) = worker_config.object_store.bucket, moved
+    before = Payloads(resources.redis, resources.objects, worker_config.flow_engine, resources.clock)
+    await before.hit("webhook", json.dumps(LARGE).encode())
+    await resources.objects.put(old, "deliveries/2020-01-31/old.json", b"{}")
+    await opened.redis.commands.zadd(keys.FLOW_PAYLOADS, {f"{old}-removed": 1})
+    after = Payloads(opened.redis, opened.objects, config.flow_engine, opened.clock)
+    assert [await after.tidy(), await after.tidy()] == [1, 0]
+    assert len(await _keys(opened, old, "deliveries/")) == 1
+    buckets = await opened.redis.commands.zrange(keys.FLOW_PAYLOADS, 0, -1)
+    assert {bucket.decode() for bucket in buckets} == {old, config.object_store.bucket}
