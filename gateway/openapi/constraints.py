@@ -20,8 +20,15 @@ _NUMBERS: Mapping[str, str] = {
     "lt": "exclusiveMaximum",
     "const": "const",
 }
-_NUMERIC = frozenset({"float", "double", "int32", "uint32", "sint32", "fixed32", "sfixed32"})
+_NUMERIC = ("float", "double", "int32", "uint32", "sint32", "fixed32", "sfixed32")
 """Kinds that JSON prints as numbers; those of 64 bits are strings there, which have no minimum."""
+_WORDS: Mapping[str, Mapping[str, str]] = {
+    **dict.fromkeys(_NUMERIC, _NUMBERS),
+    "string": {"const": "const", "min_len": "minLength", "max_len": "maxLength", "pattern": "pattern"},
+    "repeated": {"min_items": "minItems", "max_items": "maxItems", "unique": "uniqueItems"},
+    "map": {"min_pairs": "minProperties", "max_pairs": "maxProperties"},
+}
+"""Kind of field -> rule -> the keyword with the same value."""
 
 
 def rules_of(field: FieldDescriptor) -> validate_pb2.FieldRules:
@@ -65,48 +72,14 @@ def _refuses_zero(keywords: Schema) -> bool:
 
 def _keywords(rules: validate_pb2.FieldRules) -> Schema:
     kind = rules.WhichOneof("type")
-    if kind == "string":
-        return _of_string(rules.string)
-    if kind == "repeated":
-        return _of_repeated(rules.repeated)
-    if kind == "map":
-        return _of_map(rules.map)
-    if kind in _NUMERIC:
-        found = getattr(rules, kind)
-        keywords: Schema = {word: getattr(found, name) for name, word in _NUMBERS.items() if found.HasField(name)}
-        return keywords | ({"enum": list(vars_in)} if (vars_in := getattr(found, "in")) else {})
-    return {}
-
-
-def _of_string(rules: validate_pb2.StringRules) -> Schema:
-    keywords: Schema = {}
-    for name, word in (("const", "const"), ("min_len", "minLength"), ("max_len", "maxLength"), ("pattern", "pattern")):
-        if rules.HasField(name):  # type: ignore[arg-type]  # the stub wants a literal
-            keywords[word] = getattr(rules, name)
-    if choices := list(getattr(rules, "in")):
-        keywords["enum"] = choices
-    if rules.not_in:
-        keywords["not"] = {"enum": list(rules.not_in)}
-    return keywords
-
-
-def _of_repeated(rules: validate_pb2.RepeatedRules) -> Schema:
-    keywords: Schema = {}
-    if rules.HasField("min_items"):
-        keywords["minItems"] = rules.min_items
-    if rules.HasField("max_items"):
-        keywords["maxItems"] = rules.max_items
-    if rules.unique:
-        keywords["uniqueItems"] = True
-    return keywords
-
-
-def _of_map(rules: validate_pb2.MapRules) -> Schema:
-    keywords: Schema = {}
-    if rules.HasField("min_pairs"):
-        keywords["minProperties"] = rules.min_pairs
-    if rules.HasField("max_pairs"):
-        keywords["maxProperties"] = rules.max_pairs
-    if names := _keywords(rules.keys):
+    if kind is None or kind not in _WORDS:
+        return {}
+    found = getattr(rules, kind)
+    keywords: Schema = {word: getattr(found, rule) for rule, word in _WORDS[kind].items() if found.HasField(rule)}
+    if kind == "map" and (names := _keywords(found.keys)):
         keywords["propertyNames"] = names
+    if allowed := list(getattr(found, "in", ())):
+        keywords["enum"] = allowed
+    if refused := list(getattr(found, "not_in", ())):
+        keywords["not"] = {"enum": refused}
     return keywords
