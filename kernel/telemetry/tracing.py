@@ -52,7 +52,7 @@ _provider: TracerProvider | None = None
 def configure(config: config_pb2.Tracing, service: str, exporter: SpanExporter | None = None) -> None:
     """Makes spans of `service` (their `service.name`) from now on when the configuration says so, else none.
 
-    `exporter` stands in for OTLP in tests.
+    What is sent is redacted, whoever has put it on a span. `exporter` stands in for OTLP in tests.
     """
     global _provider  # noqa: PLW0603  # one process has one place for its spans
     _provider = _new_provider(config.endpoint, service, exporter) if config.enabled else None
@@ -64,17 +64,18 @@ def _new_provider(endpoint: str, service: str, exporter: SpanExporter | None) ->
     from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415
     from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcessor  # noqa: PLC0415
 
+    from kernel.telemetry.span_redaction import RedactedExporter  # noqa: PLC0415
     from kernel.telemetry.trace_ids import Ids  # noqa: PLC0415
 
     resource = Resource.create({"service.name": service})
     provider = TracerProvider(resource=resource, id_generator=Ids(_ids), shutdown_on_exit=False)
     if exporter is not None:
-        provider.add_span_processor(SimpleSpanProcessor(exporter))
+        provider.add_span_processor(SimpleSpanProcessor(RedactedExporter(exporter)))
         return provider
     from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter  # noqa: PLC0415
 
     otlp = OTLPSpanExporter(endpoint=endpoint, insecure=not endpoint.startswith("https://"), timeout=5)
-    provider.add_span_processor(BatchSpanProcessor(otlp))
+    provider.add_span_processor(BatchSpanProcessor(RedactedExporter(otlp)))
     return provider
 
 

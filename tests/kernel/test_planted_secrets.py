@@ -8,23 +8,39 @@ from __future__ import annotations
 import io
 import json
 import logging
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from types import SimpleNamespace
 from typing import Any
 
+import grpc
 import pytest
 import yaml
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.json_format import MessageToJson
 from google.protobuf.message import Message
+from opentelemetry import trace
+from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from cli.config_shown import shown as config_shown
-from fetchbox.config.v1.config_pb2 import Config
+from fetchbox.config.v1.config_pb2 import Config, Tracing
+from fetchbox.errors.v1 import errors_pb2
 from fetchbox.gateway.v1 import options_pb2
 from fetchbox.jobs.jobs_pb2 import DeadLetterTask, DownloadTask, JobLog
+from fetchbox.operator.v1.job_pb2 import JobEvent
+from fetchbox.task.v1.task_service_pb2 import GetJobRequest, WatchJobRequest
+from fetchbox.task.v1.task_service_pb2_grpc import (
+    TaskServiceServicer,
+    TaskServiceStub,
+    add_TaskServiceServicer_to_server,
+)
 from kernel import redaction
+from kernel.config import defaults
 from kernel.dead_letters import Letter
 from kernel.errors import FetchboxError
+from kernel.grpc_server import GrpcServer
 from kernel.log.messages import Received
+from kernel.telemetry import tracing
 from kernel.telemetry.log_format import ConsoleFormatter, JsonFormatter
 from kernel.telemetry.logs import FIELDS
 from operator_svc import dead_letters, logs
@@ -46,6 +62,7 @@ WAYS = {
 NAMES = ("authToken", "x-api-key", "Cookie", "client_secret")
 IDS = {"id", "job_id", "resource_id", "job_type", "task", "tenant"}
 """Names, which are shown as they are: whoever replays or looks for a thing has to name it (ADR 0023)."""
+_PARENT = f"00-{'ab' * 16}-{'cd' * 8}-01"
 OPAQUE = {"undecodable", "extra"}
 """Bytes that nobody can read into; the lake's page says so."""
 
@@ -173,6 +190,97 @@ def test_no_line_of_a_service_holds_one(formatter: logging.Formatter, way: str) 
         logger.removeHandler(handler)
     assert kept.getvalue().count("REDACTED") >= len(NAMES)
     assert SECRET not in kept.getvalue()
+
+
+@pytest.fixture
+async def spans(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[InMemorySpanExporter]:
+    monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", f"api_key={SECRET},deployment.url=https%3A//u%3A{SECRET}%40h/")
+    exporter = InMemorySpanExporter()
+    tracing.configure(Tracing(enabled=True), "planted", exporter)
+    yield exporter
+    await tracing.shutdown()
+
+
+def _require_redacted(spans: InMemorySpanExporter, count: int) -> None:
+    """As they are sent, and as they stand in memory."""
+    told = spans.get_finished_spans()
+    assert len(told) == count
+    assert SECRET.encode() not in encode_spans(told).SerializeToString()
+    for span in told:
+        assert SECRET not in f"{span.to_json()} {span.context} {span.parent}"
+        assert redaction.HIDDEN in span.to_json()
+
+
+@pytest.mark.parametrize("way", [*WAYS.values()], ids=[*WAYS])
+def test_no_span_holds_one(spans: InMemorySpanExporter, way: str) -> None:
+    """Also where a handler puts it on the span that is current."""
+    facts: dict[str, Any] = dict.fromkeys(NAMES, SECRET) | {"task": way, "tenant": way, "key": way}
+    around = [
+        tracing.span(way, links=[_PARENT], **facts),
+        tracing.span("root", _PARENT),
+        tracing.job_span(queue=way, job_id=way, links=[_PARENT], delivery=2, **facts),
+        tracing.batch(way, [_PARENT]),
+    ]
+    for manager in around:
+        with manager, tracing.child(way, **facts):
+            current = trace.get_current_span()
+            current.set_attributes({"words": [way, way], "error": way, "pin_code.token": 12345})
+            current.add_event(way, facts | {"header.value": [way]})
+            current.add_link(trace.SpanContext(1, 1, True, trace_state=_state()), facts)
+            current.record_exception(FetchboxError(1, way))
+            current.set_status(trace.StatusCode.ERROR, way)
+            current.update_name(way)
+    tracing.begun(way, **facts).end()
+    with tracing.job_span(queue="q", job_id="j") as span:
+        span.outcome(SimpleNamespace(code=way))
+    _require_redacted(spans, 2 * len(around) + 2)
+
+
+def _state() -> trace.TraceState:
+    return trace.TraceState([("vendor", SECRET)])
+
+
+class _Quotes(TaskServiceServicer):
+    """Fails in every way, and quotes what it was asked for."""
+
+    async def GetJob(self, request: Any, context: Any) -> None:  # noqa: N802 - gRPC's name
+        context.set_code(grpc.StatusCode.ABORTED)
+        context.set_details(request.job_id)
+        if request.job_id.startswith("{"):
+            await context.abort(grpc.StatusCode.ABORTED, request.job_id)
+        raise FetchboxError(errors_pb2.REASON_NOT_FOUND, request.job_id) from KeyError(request.job_id)
+
+    async def WatchJob(self, request: Any, _context: Any) -> AsyncIterator[JobEvent]:  # noqa: N802 - gRPC's name
+        yield JobEvent()
+        raise KeyError(request.job_id)
+
+
+@pytest.mark.parametrize("way", [*WAYS.values()], ids=[*WAYS])
+async def test_no_span_of_a_call_holds_one(spans: InMemorySpanExporter, way: str) -> None:
+    """What the caller sends, and what the error quotes of it."""
+
+    def add(server: grpc.aio.Server) -> None:
+        add_TaskServiceServicer_to_server(_Quotes(), server)
+
+    server = GrpcServer("s", "127.0.0.1:0", defaults(), add, ["fetchbox.task.v1.TaskService"], validate=False)
+    await server.start()
+    sent = {
+        "traceparent": _PARENT,
+        "tracestate": f"vendor={SECRET}",
+        "baggage": f"authToken={SECRET}",
+        "x-token": SECRET,
+    }
+    agent = [("grpc.primary_user_agent", f"agent token={SECRET}")]
+    try:
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{server.port}", options=agent) as channel:
+            stub = TaskServiceStub(channel)
+            with pytest.raises(grpc.RpcError):
+                await stub.GetJob(GetJobRequest(job_id=way), metadata=tuple(sent.items()))
+            with pytest.raises(grpc.RpcError):
+                _ = [event async for event in stub.WatchJob(WatchJobRequest(job_id=way), metadata=tuple(sent.items()))]
+    finally:
+        await server.stop()
+    _require_redacted(spans, 2)
 
 
 def test_free_json_of_the_configuration_is_found_by_its_option() -> None:
