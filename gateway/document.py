@@ -16,14 +16,9 @@ import orjson
 
 from gateway import scalars
 from gateway.mismatch import MismatchError
+from kernel.json_count import TOO_MANY, has_too_many_values
 
-MOST_VALUES = 500_000
-"""How many values one document may have. A scanner lets nothing else run, in no thread, until it is through."""
 _SPACE = re.compile(r"[ \t\n\r]*")
-_STARTS = (b"[", b"{", b",")
-_TOKENS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[\[{,]++', re.DOTALL)
-"""Strings, and what each value but the first comes after."""
-_QUOTE = ord('"')
 _LONG_NUMBER = 40
 
 
@@ -54,8 +49,8 @@ def load(body: bytes, member: Member | None = None, *, exact: bool = False) -> A
 
     Values that `member` marks come as `RawJson`. With `exact`, fractions come as `Decimal`.
     """
-    if len(body) > MOST_VALUES and has_too_many_values(body):
-        raise MismatchError(f"has more than {MOST_VALUES:,} JSON values")
+    if has_too_many_values(body):
+        raise MismatchError(TOO_MANY)
     try:
         value = orjson.loads(body)
     except orjson.JSONDecodeError as error:
@@ -76,19 +71,6 @@ def load(body: bytes, member: Member | None = None, *, exact: bool = False) -> A
     except ValueError as error:
         raise MismatchError(f"is not valid JSON: {error}") from None
     return again if exact else value
-
-
-def has_too_many_values(body: bytes, most: int = MOST_VALUES) -> bool:
-    """Whether a text has more than so many values; what its strings hold is none. Other threads may run meanwhile."""
-    if sum(map(body.count, _STARTS)) <= most:
-        return False
-    found = 0
-    for token in _TOKENS.finditer(body):
-        if body[token.start()] != _QUOTE:
-            found += token.end() - token.start()
-            if found > most:
-                return True
-    return False
 
 
 def is_json(text: bytes) -> bool:

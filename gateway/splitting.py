@@ -8,6 +8,7 @@ from google.protobuf.message import Message
 from gateway.codec import Codec
 from gateway.mismatch import MismatchError
 from gateway.routes import Route, RouteError
+from kernel.json_count import MOST_VALUES, TOO_MANY, has_too_many_values
 
 LINES = ("application/x-ndjson", "application/jsonl", "application/json-lines")
 """The types of bodies with one JSON value a line."""
@@ -27,6 +28,8 @@ class Splitter:
     def __call__(self, body: bytes, content_type: str) -> list[Message]:
         """The messages; raises `MismatchError` with the place of the element that is wrong."""
         if content_type.partition(";")[0].strip().lower() in LINES:
+            if body.count(b"\n") > MOST_VALUES or has_too_many_values(body):
+                raise MismatchError(TOO_MANY)
             found = [self._line(line, number) for number, line in enumerate(body.split(b"\n")) if line.strip()]
         elif body.lstrip()[:1] == b"[":
             found = self._many(body)

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from json import JSONDecodeError, JSONDecoder
 from typing import Any, NamedTuple, TypeVar
 
+from kernel.json_count import TOO_MANY, has_too_many_values
+
 MAX_DEPTH = 100
 """How deep arrays and objects may nest in free JSON."""
 
@@ -145,6 +147,8 @@ def type_name(value: Any) -> str:
 
 
 def _scanned(data: bytes, root: str, read: Callable[[_Scan], T]) -> tuple[_Scan, T]:
+    if has_too_many_values(data):
+        raise JsonError(root, TOO_MANY, "json.values")
     scan = _Scan(_decoded(data, root))
     try:
         return scan, read(scan)

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 
 from buf.validate import validate_pb2
@@ -44,7 +44,8 @@ class Order:
     idempotency_key: str
     """Empty for none."""
     digest: str
-    """SHA-256, hex, of all that a repetition has in common: what an idempotency key is bound to; empty without one."""
+    """SHA-256, hex, of all that a repetition has in common: what an idempotency key is bound to; empty without one, and
+    until the payload is checked."""
     window_ms: int
     """How long the key is remembered."""
 
@@ -52,7 +53,7 @@ class Order:
 def read_order(
     request: CreateJobRequest, metadata: tuple[tuple[str, str | bytes], ...], caller: Caller, config: Config
 ) -> Order:
-    """The order of a request, its payload not yet read; raises the refusal of whatever is wrong with it."""
+    """The order of a request, its payload not yet looked into; raises the refusal of whatever is wrong with it."""
     require_valid(request)
     if task(config, request.task) is None:
         raise FetchboxError(
@@ -73,9 +74,15 @@ def read_order(
             traceparent=parent,
         ),
         idempotency_key=key,
-        digest=_digest(request, caller.tenant) if key else "",
+        digest="",
         window_ms=millis(window),
     )
+
+
+def checked(order: Order, request: CreateJobRequest, limits: Tasks) -> Order:
+    """The order of a request with its payload checked, and then bound to its idempotency key, if it has one."""
+    check_payload(order.new.payload, limits)
+    return replace(order, digest=_digest(request, order.new.tenant)) if order.idempotency_key else order
 
 
 def check_payload(payload: bytes, limits: Tasks) -> None:

@@ -21,7 +21,7 @@ from ingest_svc import task_views
 from ingest_svc.running import Running
 from ingest_svc.secret_rules import SecretRules
 from ingest_svc.task_creation import TaskCreator
-from ingest_svc.task_order import HEAVY_BYTES, check_payload, read_order
+from ingest_svc.task_order import HEAVY_BYTES, checked, read_order
 from kernel import pages
 from kernel.announcements import Announcer
 from kernel.auth import current_caller
@@ -117,8 +117,8 @@ class TaskService(TaskServiceServicer):
         caller = current_caller()
         order = read_order(request, metadata, caller, self._config)
         self._secrets.require_task(order.new.task, order.new.tenant)
-        payload = order.new.payload
-        await self._offload.run(len(payload) > HEAVY_BYTES, lambda: check_payload(payload, self._config.tasks))
+        heavy = len(request.payload) > HEAVY_BYTES
+        order = await self._offload.run(heavy, partial(checked, order, request, self._config.tasks))
         await self._rate.take(order.new.tenant)
         return await self._running.to_the_end(self._creator.create(order, caller))
 

@@ -15,7 +15,9 @@ def by_value(text: bytes) -> bytes:
     """What all spellings of a JSON value have in common; the text itself where it is none."""
     try:
         read = json.loads(text, parse_float=_Number, parse_int=_Number, parse_constant=_no_number)
-        return _told(read).encode()
+        told: list[str] = []
+        _tell(read, told)
+        return "".join(told).encode()
     except (ValueError, RecursionError):
         return text
 
@@ -33,12 +35,24 @@ class _Number:
         self.text = f"{'-' * sign}{shown}e{int(exponent) + len(whole) - len(shown)}" if shown else "0"
 
 
-def _told(value: Any) -> str:
+def _tell(value: Any, told: list[str]) -> None:
+    """Appends what is told of a value. A text of its own for each level would copy again and again what is deep."""
     if isinstance(value, dict):
-        return "{" + ",".join(f"{json.dumps(name)}:{_told(held)}" for name, held in sorted(value.items())) + "}"
-    if isinstance(value, list):
-        return "[" + ",".join(map(_told, value)) + "]"
-    return value.text if isinstance(value, _Number) else json.dumps(value)
+        comma = "{"
+        for name, held in sorted(value.items()):
+            told.append(f"{comma}{json.dumps(name)}:")
+            _tell(held, told)
+            comma = ","
+        told.append("}" if value else "{}")
+    elif isinstance(value, list):
+        comma = "["
+        for held in value:
+            told.append(comma)
+            _tell(held, told)
+            comma = ","
+        told.append("]" if value else "[]")
+    else:
+        told.append(value.text if isinstance(value, _Number) else json.dumps(value))
 
 
 def _no_number(text: str) -> Any:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from kernel.errors import FetchboxError, Violation, invalid
+from kernel.json_count import TOO_MANY, has_too_many_values
 from worker_svc.task_json import has_half_pair
 
 
@@ -28,6 +29,8 @@ def check_events(events: Sequence[tuple[str, bytes]], first: int, most: int) -> 
 
 
 def _value(raw: bytes, where: str) -> Any:
+    if has_too_many_values(raw):
+        raise _refused(where, TOO_MANY)
     try:
         value = _decode(raw.decode())
         half = has_half_pair(raw, value)

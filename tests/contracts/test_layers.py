@@ -24,6 +24,7 @@ GATEWAY_KERNEL = {
     "decompress",
     "errors",
     "ids",
+    "json_count",
     "offload",
     "service",
     "telemetry",
