@@ -31,6 +31,7 @@ def ran(arguments: list[str], environ: dict[str, str]) -> subprocess.CompletedPr
     return subprocess.run(arguments, env=environ, capture_output=True, text=True, timeout=280, check=False)
 
 
+@pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.timeout(300)  # it starts a session of its own
 def test_the_java_of_the_package_runs_it_and_the_clock_of_the_machine_does_not_matter(

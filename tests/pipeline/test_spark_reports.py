@@ -23,6 +23,7 @@ from pipeline.reports.report import Period
 from pipeline.reports.tables import REPORT_TABLES
 from pipeline.schema.columns import spark_schema, spark_struct
 from pipeline.tables import BY_NAME, STATUS
+from tests.examples import ALL
 from tests.pipeline.report_histories import TENANTS, History, history
 from tests.pipeline.report_oracle import answers, differences
 
@@ -49,7 +50,7 @@ def test_every_cell_is_what_duckdb_says_wherever_the_process_is(
 
 
 @settings(
-    max_examples=2,
+    max_examples=2 if ALL else 1,
     deadline=None,
     phases=[Phase.explicit, Phase.reuse, Phase.generate],  # each example costs seconds, so failures stay as they are
     suppress_health_check=list(HealthCheck),
@@ -76,6 +77,7 @@ def test_every_cell_is_what_duckdb_says(
     assert _differences(spark, folder, history(period, seed, jobs), tenant, now_ms) == []
 
 
+@pytest.mark.long
 def test_nothing_makes_empty_tables_of_the_same_columns(spark: SparkSession, tmp_path: Path) -> None:
     period = Period(date(2026, 11, 27), date(2026, 11, 27))
     heard: list[str] = []
