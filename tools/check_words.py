@@ -29,6 +29,7 @@ WORDS: Final = {
     r"tid(?:y|ier|ies)|housekeeping": "retention, compaction, vacuum, prune",
     r"cancell(?:ed|ing)": "canceled",
     r"holes?": "gap",
+    r"one's own|ours": "custom, of the handler, FetchBox's",
     r"deeds?": "plan, executor",
     r"jobs? of (?:tasks|manifests|files)|job of (?:a|the) (?:task|manifest|file)|(?:task|manifest|file)'s jobs?": (
         "task job, fetch job, file job"
