@@ -758,8 +758,8 @@ class Producer(_message.Message):
 
     @_builtins.property
     def exclude_globs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Files and directories that match one of these are left alone. Default: `.*`, `*~`, `*.tmp`, `*.part`, `*.partial`,
-        `*.crdownload`, `*.swp`.
+        """The producer skips files and directories that match one of these. Default: `.*`, `*~`, `*.tmp`, `*.part`,
+        `*.partial`, `*.crdownload`, `*.swp`.
         """
 
     @_builtins.property
@@ -768,7 +768,7 @@ class Producer(_message.Message):
 
     @_builtins.property
     def scan_interval(self) -> _duration_pb2.Duration:
-        """How often the whole directory is looked through, beside being watched. Default 60s."""
+        """How often the producer scans the whole directory, beside watching it. Default 60s."""
 
     @_builtins.property
     def settle(self) -> _duration_pb2.Duration:
@@ -1212,8 +1212,8 @@ class Fetcher(_message.Message):
     user_agent: _builtins.str
     """The `User-Agent` of requests that bring none. Default `FetchBox/{version}`."""
     proxy_resolves: _builtins.bool
-    """Proxies are given the names of hosts and resolve them; the worker then need not. Then nobody checks which address a
-    name leads to: what a proxy may dial is for the proxy to limit. Default false: the worker resolves the name, checks
+    """Proxies are given the names of hosts and resolve them; the worker then need not. Then FetchBox does not check which
+    address a name leads to: the proxy must limit what it dials. Default false: the worker resolves the name, checks
     every address, and gives the proxy one of them, with the name in TLS and in the `Host` header.
     """
     @_builtins.property
@@ -2162,7 +2162,7 @@ class Exporter(_message.Message):
 
     @_builtins.property
     def poll_interval(self) -> _duration_pb2.Duration:
-        """How often the streams are looked at. Default 1s."""
+        """How often the exporter reads the streams. Default 1s."""
 
     @_builtins.property
     def hold(self) -> _duration_pb2.Duration:

@@ -238,13 +238,13 @@ class _FailureCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FailureCo
     FAILURE_CODE_SYSTEM_STEP_DEADLINE: _FailureCode.ValueType  # 95
     """The attempt took longer than the deadline of its step; its job was canceled."""
     FAILURE_CODE_SYSTEM_GATE_TIMEOUT: _FailureCode.ValueType  # 96
-    """The deadline of a gate passed, and nobody opened it."""
+    """The deadline of a gate passed before it was opened."""
     FAILURE_CODE_SYSTEM_GATE_CANCELED: _FailureCode.ValueType  # 97
     """The gate was canceled."""
     FAILURE_CODE_SYSTEM_JOB_LOST: _FailureCode.ValueType  # 98
     """The record of the job that was an attempt is gone, and with it how that went."""
     FAILURE_CODE_SYSTEM_ENTRY_LOST: _FailureCode.ValueType  # 99
-    """Somebody has deleted the entry of the resource before it was done, and nobody has its bytes any more."""
+    """The entry of the resource was deleted before it was done, and its bytes are lost."""
     FAILURE_CODE_VALIDATION_TEMPLATE: _FailureCode.ValueType  # 85
     """A template of a flow cannot be filled in, or what it gives does not fit its place."""
     FAILURE_CODE_DOWNLOAD_PARTIAL: _FailureCode.ValueType  # 27
@@ -388,13 +388,13 @@ FAILURE_CODE_SYSTEM_FILE_READ: FailureCode.ValueType  # 94
 FAILURE_CODE_SYSTEM_STEP_DEADLINE: FailureCode.ValueType  # 95
 """The attempt took longer than the deadline of its step; its job was canceled."""
 FAILURE_CODE_SYSTEM_GATE_TIMEOUT: FailureCode.ValueType  # 96
-"""The deadline of a gate passed, and nobody opened it."""
+"""The deadline of a gate passed before it was opened."""
 FAILURE_CODE_SYSTEM_GATE_CANCELED: FailureCode.ValueType  # 97
 """The gate was canceled."""
 FAILURE_CODE_SYSTEM_JOB_LOST: FailureCode.ValueType  # 98
 """The record of the job that was an attempt is gone, and with it how that went."""
 FAILURE_CODE_SYSTEM_ENTRY_LOST: FailureCode.ValueType  # 99
-"""Somebody has deleted the entry of the resource before it was done, and nobody has its bytes any more."""
+"""The entry of the resource was deleted before it was done, and its bytes are lost."""
 FAILURE_CODE_VALIDATION_TEMPLATE: FailureCode.ValueType  # 85
 """A template of a flow cannot be filled in, or what it gives does not fit its place."""
 FAILURE_CODE_DOWNLOAD_PARTIAL: FailureCode.ValueType  # 27

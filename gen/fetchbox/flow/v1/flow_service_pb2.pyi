@@ -110,8 +110,8 @@ class GetFlowRequest(_message.Message):
     flow_id: _builtins.str
     """The run."""
     tenant: _builtins.str
-    """Whose run it is; empty: that of the caller's tenant or, for whoever has none, the run without a tenant or the only
-    one of that id. Only an operator may name another tenant than its own.
+    """Whose run it is. Empty: that of the caller's tenant; for a caller without one, the run without a tenant, else the
+    only one of that id. Only an operator may name another tenant than its own.
     """
     def __init__(
         self,
@@ -220,8 +220,8 @@ class ListStepLogsRequest(_message.Message):
     page_token: _builtins.str
     """`next_page_token` of the answer before; empty for the first page."""
     tenant: _builtins.str
-    """Whose run it is; empty: that of the caller's tenant or, for whoever has none, the run without a tenant or the only
-    one of that id. Only an operator may name another tenant than its own.
+    """Whose run it is. Empty: that of the caller's tenant; for a caller without one, the run without a tenant, else the
+    only one of that id. Only an operator may name another tenant than its own.
     """
     def __init__(
         self,
@@ -424,14 +424,14 @@ class TriggerGateRequest(_message.Message):
     step_key: _builtins.str
     """The step behind the gate."""
     secret: _builtins.str
-    """The secret of the gate; an operator needs none, and nobody does where no tokens are configured."""
+    """The secret of the gate; an operator needs none, and no caller does where no tokens are configured."""
     payload: _builtins.bytes
     """What the step sees as the gate's payload: any JSON value of at most `ingest.max_document_bytes`, from a caller
     without a token `security.max_stranger_bytes`. Optional.
     """
     tenant: _builtins.str
-    """Whose run it is; empty: that of the caller's tenant or, for whoever has none, the run without a tenant or the only
-    one of that id. Only an operator may name another tenant than its own.
+    """Whose run it is. Empty: that of the caller's tenant; for a caller without one, the run without a tenant, else the
+    only one of that id. Only an operator may name another tenant than its own.
     """
     def __init__(
         self,
@@ -466,8 +466,8 @@ class CancelGateRequest(_message.Message):
     step_key: _builtins.str
     """The step behind the gate."""
     tenant: _builtins.str
-    """Whose run it is; empty: that of the caller's tenant or, for whoever has none, the run without a tenant or the only
-    one of that id. Only an operator may name another tenant than its own.
+    """Whose run it is. Empty: that of the caller's tenant; for a caller without one, the run without a tenant, else the
+    only one of that id. Only an operator may name another tenant than its own.
     """
     def __init__(
         self,
@@ -498,8 +498,8 @@ class CancelFlowRequest(_message.Message):
     reason: _builtins.str
     """Why, for people. Optional."""
     tenant: _builtins.str
-    """Whose run it is; empty: that of the caller's tenant or, for whoever has none, the run without a tenant or the only
-    one of that id. Only an operator may name another tenant than its own.
+    """Whose run it is. Empty: that of the caller's tenant; for a caller without one, the run without a tenant, else the
+    only one of that id. Only an operator may name another tenant than its own.
     """
     def __init__(
         self,
@@ -537,8 +537,8 @@ class TailFlowRequest(_message.Message):
     last: _builtins.int
     """Without a cursor: only the last so many of what is there; absent: all of it, 0: only what comes."""
     tenant: _builtins.str
-    """Whose run it is; empty: that of the caller's tenant or, for whoever has none, the run without a tenant or the only
-    one of that id. Only an operator may name another tenant than its own.
+    """Whose run it is. Empty: that of the caller's tenant; for a caller without one, the run without a tenant, else the
+    only one of that id. Only an operator may name another tenant than its own.
     """
     @_builtins.property
     def kinds(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:

@@ -195,8 +195,8 @@ class FlowServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def TailKinds(self, request, context):
-        """Tails the timelines of all runs by kind, from now on; it does not end. There is no cursor over many streams: whoever
-        must not miss an event tails the run.
+        """Tails the timelines of all runs by kind, from now on; it does not end. There is no cursor over many streams: to
+        miss no event, tail the run.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -78,8 +78,8 @@ class FlowServiceStub:
     TailRuns: _grpc.UnaryStreamMultiCallable[_flow_service_pb2.TailRunsRequest, _flow_pb2.Frame]
     """Tails the index of a flow's runs; it does not end. `NOT_FOUND` for a flow that is neither configured nor has runs."""
     TailKinds: _grpc.UnaryStreamMultiCallable[_flow_service_pb2.TailKindsRequest, _flow_pb2.Frame]
-    """Tails the timelines of all runs by kind, from now on; it does not end. There is no cursor over many streams: whoever
-    must not miss an event tails the run.
+    """Tails the timelines of all runs by kind, from now on; it does not end. There is no cursor over many streams: to
+    miss no event, tail the run.
     """
 
 @_typing.type_check_only
@@ -131,8 +131,8 @@ class FlowServiceAsyncStub(FlowServiceStub):
     TailRuns: _aio.UnaryStreamMultiCallable[_flow_service_pb2.TailRunsRequest, _flow_pb2.Frame]  # type: ignore[assignment]
     """Tails the index of a flow's runs; it does not end. `NOT_FOUND` for a flow that is neither configured nor has runs."""
     TailKinds: _aio.UnaryStreamMultiCallable[_flow_service_pb2.TailKindsRequest, _flow_pb2.Frame]  # type: ignore[assignment]
-    """Tails the timelines of all runs by kind, from now on; it does not end. There is no cursor over many streams: whoever
-    must not miss an event tails the run.
+    """Tails the timelines of all runs by kind, from now on; it does not end. There is no cursor over many streams: to
+    miss no event, tail the run.
     """
 
 class FlowServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -253,8 +253,8 @@ class FlowServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _flow_service_pb2.TailKindsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_flow_pb2.Frame], _abc.AsyncIterator[_flow_pb2.Frame]]:
-        """Tails the timelines of all runs by kind, from now on; it does not end. There is no cursor over many streams: whoever
-        must not miss an event tails the run.
+        """Tails the timelines of all runs by kind, from now on; it does not end. There is no cursor over many streams: to
+        miss no event, tail the run.
         """
 
 def add_FlowServiceServicer_to_server(servicer: FlowServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

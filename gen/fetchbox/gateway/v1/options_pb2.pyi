@@ -53,8 +53,8 @@ class Rest(_message.Message):
     the gateway and the gRPC server read it.
     """
     stream_type: _builtins.str
-    """The media type of a stream for clients whose `Accept` prefers none of ours: `text/event-stream`; empty means
-    `application/x-ndjson`.
+    """The media type of a stream for clients whose `Accept` prefers no type that FetchBox has: `text/event-stream`; empty
+    means `application/x-ndjson`.
     """
     @_builtins.property
     def request_headers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:

@@ -415,7 +415,7 @@ class StreamPartition(_message.Message):
     pending: _builtins.int
     """Entries that were delivered and are not yet acknowledged."""
     waiting: _builtins.int
-    """Entries that nobody has read yet."""
+    """Entries that no consumer has read yet."""
     delayed: _builtins.int
     """Resources or task jobs that wait for their next attempt."""
     oldest_age_seconds: _builtins.float
