@@ -96,9 +96,7 @@ JOBS_REFUSED = _counter("jobs_refused", "Submits that were refused, by reason.",
 JOBS_REPEATED = _counter("jobs_repeated", "Submits that found their job by its idempotency key.")
 RESOURCES_ACCEPTED = _counter("resources_accepted", "Resources of accepted fetch jobs.", "job_type")
 OUTBOX_FINISHED = _counter("outbox_finished", "Interrupted submits that the sweep finished.")
-ENTRIES_LOST = _counter(
-    "lost_entries", "Entries of open jobs that were deleted from their stream, by what became of each.", "topic", "outcome"
-)
+ENTRIES_LOST = _counter("lost_entries", "Deleted entries of open jobs, by what became of each.", "topic", "outcome")
 DELAYS_LOST = _counter(
     "lost_delays", "Entries that had lost the time of their next attempt, and are due again.", "topic"
 )
