@@ -5,12 +5,14 @@ must be like is a matter of `rules`.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Set
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from fetchbox.ingest.v1.manifest_pb2 import Manifest, Resource
 from ingest_svc.strict_json import JsonError, Member, read_object, require_shallow, type_name
 from kernel.errors import Violation
+from kernel.validation import COUNTED
 
 DOCUMENT = "document"
 """What paths call the document as a whole."""
@@ -35,7 +37,32 @@ class Draft:
 
 def read_members(found: Mapping[str, Member]) -> Draft:
     """The draft of a JSON document, by its members."""
-    draft = Draft(Manifest())
+    draft = Draft(Manifest(), _Faults())
+    with suppress(_EnoughError):
+        _fill(draft, found)
+    return draft
+
+
+class _EnoughError(Exception):
+    """So many faults are found that the rest of the document need not be read."""
+
+
+class _Faults(list[Violation]):
+    """Ends the reading of a document with the last fault that counts."""
+
+    def append(self, fault: Violation) -> None:
+        """Adds a fault."""
+        super().append(fault)
+        if len(self) >= COUNTED:
+            raise _EnoughError
+
+    def extend(self, faults: Iterable[Violation]) -> None:
+        """Adds faults, one by one."""
+        for fault in faults:
+            self.append(fault)
+
+
+def _fill(draft: Draft, found: Mapping[str, Member]) -> None:
     _unknown_keys(found, _MANIFEST_KEYS, "", draft.faults)
     if "manifest_version" in found:
         version = _string(found["manifest_version"].value, "manifest_version", draft.faults)
@@ -43,7 +70,6 @@ def read_members(found: Mapping[str, Member]) -> Draft:
     _fill_free(draft, found)
     if "resources" in found:
         _fill_resources(draft.manifest, found["resources"].value, draft.faults)
-    return draft
 
 
 def read_message(message: Manifest) -> Draft:

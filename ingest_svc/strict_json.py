@@ -20,7 +20,8 @@ _SHOWN = 200
 """How much of a key a path shows, in characters."""
 T = TypeVar("T")
 _SPACE = re.compile(r"[ \t\n\r]*")
-_BRACKETS = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|([\[{])|([\]}])', re.DOTALL)
+_BRACKETS = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|([\[{])|([\]}])', re.DOTALL)
+_HEAD = 10_000
 
 
 @dataclass
@@ -148,6 +149,7 @@ def type_name(value: Any) -> str:
 
 def _scanned(data: bytes, root: str, read: Callable[[_Scan], T]) -> tuple[_Scan, T]:
     if has_too_many_values(data):
+        require_shallow(data[:_HEAD].decode(errors="replace"), root)  # brackets without end are a matter of depth
         raise JsonError(root, TOO_MANY, "json.values")
     scan = _Scan(_decoded(data, root))
     try:

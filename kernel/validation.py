@@ -1,13 +1,16 @@
 """The protovalidate rules of the protos, as `Violation`s with dotted paths."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 import protovalidate
 from google.protobuf.message import Message
 
+from kernel.bounds import oversized
 from kernel.errors import FetchboxError, Violation, invalid
 
+COUNTED: Final = 1000
+"""The most violations that are looked for: to find one takes a hundred times as long as to pass a right value."""
 _LISTED = 100
 _LISTED_BYTES = 6000
 
@@ -21,7 +24,12 @@ class _Element(Protocol):
 
 
 def violations(message: Message) -> list[Violation]:
-    """Every rule of its proto that a message breaks, each with its path: `resources[3].headers.Referer`."""
+    """Every rule of its proto that a message breaks, each with its path: `resources[3].headers.Referer`.
+
+    Where a list or a map has more members than it may have, that is the only violation: its members are not looked at.
+    """
+    if too_many := list(oversized(message)):
+        return too_many
     return [
         Violation(
             path_of(broken.proto.field.elements if broken.proto.field else ()),
@@ -69,7 +77,8 @@ def refusal(broken: Sequence[Violation]) -> FetchboxError:
     """
     first = broken[0]
     rest = len(broken) - 1
-    more = f" (and {rest} more mistake{'s' if rest > 1 else ''})" if rest else ""
+    least = "at least " if len(broken) >= COUNTED else ""
+    more = f" (and {least}{rest} more mistake{'s' if rest > 1 else ''})" if rest else ""
     return invalid(f"{first.field}: {first.description}{more}", _listed(broken))
 
 

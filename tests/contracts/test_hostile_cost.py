@@ -248,10 +248,12 @@ ROWS = [
     ),
     Row(
         "typed manifest: faulty resources",
-        lambda n: Manifest(resources=[Resource(headers={"\n": "\n"})] * n),
+        lambda n: Manifest(resources=[Resource(headers={f"{i}\n": "\n" for i in range(10)})] * n),
         _typed,
         100,
     ),
+    Row("manifest: wrong values", lambda n: b'{"resources":[%s0]}' % (b"0," * n), _document, 2000),
+    Row("request: a list of wrong values", lambda n: ["\n"] * n, _tail, 2000),
     Row("task payload: many values", _many, lambda text: check_payload(text, _config.tasks), 10_000),
     Row("task payload: distinct keys", _distinct_then_twice, lambda text: check_payload(text, _config.tasks), 1000),
     Row("idempotency: many values", _many, by_value, 1000),

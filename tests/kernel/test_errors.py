@@ -1,12 +1,21 @@
 """Errors: the tables come from the proto options, and each reason travels whole."""
 
+from collections.abc import Callable
+from typing import Any
+
+import protovalidate
 import pytest
 from google.rpc import code_pb2
 from google.rpc.error_details_pb2 import BadRequest, ErrorInfo, RetryInfo
 
 from fetchbox.errors.v1 import errors_pb2
 from fetchbox.errors.v1.errors_pb2 import FailureCode, Reason
+from fetchbox.flow.v1.event_pb2 import Meta
+from fetchbox.flow.v1.flow_service_pb2 import TailKindsRequest
+from fetchbox.ingest.v1.manifest_pb2 import Manifest, Resource
+from fetchbox.operator.v1.operator_service_pb2 import ReplayDeadLettersRequest
 from fetchbox.task.v1 import task_service_pb2
+from kernel.bounds import oversized
 from kernel.errors import (
     FetchboxError,
     Violation,
@@ -18,7 +27,7 @@ from kernel.errors import (
     reason_of,
     to_status,
 )
-from kernel.validation import violations
+from kernel.validation import COUNTED, path_of, refusal, violations
 
 SEED_STATUSES = {
     "INVALID_PAYLOAD": 400,
@@ -65,6 +74,38 @@ def test_rules_are_told_for_people() -> None:
     )
     empty = violations(task_service_pb2.CreateJobRequest(task="chat"))
     assert [(one.field, one.description) for one in empty] == [("payload", "must not be empty")]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda n: TailKindsRequest(kinds=["a"] * n),
+        lambda n: ReplayDeadLettersRequest(positions=["0/1-1"] * n),
+        lambda n: Manifest(manifest_version="v1", resources=[_resource(0, 0), _resource(n, 0), _resource(0, n)]),
+        lambda n: Meta(flow_id="f", tags=["a"] * n),
+    ],
+)
+@pytest.mark.parametrize("count", [0, 1, 10, 11, 32, 33, 50, 51, 500, 501])
+def test_bounds_of_lists_and_maps_are_told_as_protovalidate_tells_them(make: Callable[[int], Any], count: int) -> None:
+    """The compiled check stands in for it, since it looks at all that is there."""
+    message = make(count)
+    told = [
+        (path_of(one.proto.field.elements), one.proto.message, one.proto.rule_id)
+        for one in protovalidate.collect_violations(message)
+        if one.proto.rule_id in ("repeated.max_items", "map.max_pairs")
+    ]
+    assert [(one.field, one.description, one.rule) for one in oversized(message)] == told
+
+
+def _resource(headers: int, tags: int) -> Resource:
+    held = {"headers": {f"h{i}": "a" for i in range(headers)}, "tags": {f"t{i}": "a" for i in range(tags)}}
+    return Resource(id="a", url="http://a/", **held)
+
+
+def test_only_so_many_violations_are_looked_for() -> None:
+    many = [Violation("a", "is wrong")] * COUNTED
+    assert refusal(many).message == "a: is wrong (and at least 999 more mistakes)"
+    assert refusal(many[1:]).message == "a: is wrong (and 998 more mistakes)"
 
 
 def test_a_status_carries_reason_violations_and_delay() -> None:

@@ -198,7 +198,7 @@ class ClaimTasksRequest(_message.Message):
     @_builtins.property
     def kinds(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The tasks whose jobs the worker runs (each configured as `handler = "remote"`), and `fetch` for resources of fetch
-        jobs. Empty means `fetch` alone.
+        jobs. Empty means `fetch` alone. At most 32.
         """
 
     def __init__(
