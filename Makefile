@@ -66,7 +66,7 @@ lint: setup-spark ## Lint, format and types, of protos and Python
 	ruff format --check $(PACKAGES)
 	mypy
 	python tools/check_spans.py $(wildcard worker_svc producer_svc)
-	python tools/check_words.py README.md CONTRIBUTING.md SECURITY.md docs proto examples benchmarks/README.md $(ROOMS)
+	python tools/check_words.py README.md CONTRIBUTING.md SECURITY.md docs proto deploy examples benchmarks/README.md $(ROOMS)
 
 .PHONY: metrics-check
 metrics-check: setup ## What a working platform shows at /metrics, and the alerts, before promtool

@@ -1,8 +1,8 @@
 """Words that docs/glossary.md replaces do not come back into what people read.
 
-Run by `make lint`. What people read are pages (without code), comments of protos, the text of `--help`, the help of
-metrics, and the messages of errors. Each complaint names the word to use. A new word goes into the glossary and into
-`WORDS`; what stands between backticks is a name, and is not looked at.
+Run by `make lint`. What people read are pages (without code), comments of protos, the text of `--help` and of notes,
+the help of metrics, the texts of alerts and dashboards, and the messages of errors. Each complaint names the word to
+use. A new word goes into the glossary and into `WORDS`; what stands between backticks is a name, and is not looked at.
 """
 
 from __future__ import annotations
@@ -52,8 +52,13 @@ _NAMES: Final = re.compile(r"`[^`]*`|\]\([^)]*\)", re.DOTALL)
 _COMMENT: Final = re.compile(r"//(.*)$")
 _CHECKS: Final = re.compile(r"config|check|rules")
 """Modules that yield the complaints about a configuration or a document."""
-_READ: Final = (".md", ".proto", ".py")
+_TEXT: Final = re.compile(r"\b(?:summary|description|title)\"?: (.*)$")
+_DEPLOYED: Final = (".yml", ".json")
+"""Alerts and dashboards."""
+_READ: Final = (".md", ".proto", ".py", *_DEPLOYED)
+_ASIDE: Final = frozenset({GLOSSARY, "alerts_test.yml"})
 _FOREIGN: Final = frozenset({"node_modules", ".venv", "adr"})
+_SAID: Final = ("group", "out.note", "typer.echo", "typer.confirm")
 _HELP: Final = frozenset({"help", "short_help", "epilog"})
 
 
@@ -72,6 +77,9 @@ def _prose(path: Path, text: str) -> Iterator[tuple[int, str]]:
     """What people read of a file, each piece with its first line; names in it are blank."""
     if path.suffix == ".md":
         yield 1, _without(_NAMES, _without(_FENCE, text))
+    elif path.suffix in _DEPLOYED:
+        found = (_TEXT.search(line) for line in text.splitlines())
+        yield 1, _without(_NAMES, "\n".join(line[1] if line else "" for line in found))
     elif path.suffix == ".proto":
         lines = (_COMMENT.search(line) for line in text.splitlines())
         yield 1, _without(_NAMES, "\n".join(line[1] if line else "" for line in lines))
@@ -95,7 +103,7 @@ def _strings(tree: ast.Module, module: str) -> Iterator[tuple[int, str]]:
             for keyword in node.keywords:
                 if keyword.arg in _HELP:
                     yield from _constants(keyword.value)
-            if ast.unparse(node.func) == "group" or (module == "metrics" and len(node.args) > 1):
+            if ast.unparse(node.func) in _SAID or (module == "metrics" and len(node.args) > 1):
                 yield from _constants(node)
 
 
@@ -115,7 +123,7 @@ def _files(names: list[str]) -> Iterator[Path]:
     for name in names:
         path = Path(name)
         found = [path] if path.is_file() else [one for suffix in _READ for one in sorted(path.rglob(f"*{suffix}"))]
-        yield from (one for one in found if one.name != GLOSSARY and not _FOREIGN & {*one.parts})
+        yield from (one for one in found if one.name not in _ASIDE and not _FOREIGN & {*one.parts})
 
 
 def main(names: list[str]) -> int:

@@ -77,7 +77,7 @@ def _tell_secrets(answer: StartFlowResponse) -> None:
     """On stderr, so that what is piped or redirected holds none of them."""
     if not answer.secrets:
         return
-    out.note("\nWhat opens its gates. Nobody is told this again, and only hashes of it are kept:")
+    out.note("\nThe secrets of its gates. They are shown this once; FetchBox keeps only their hashes:")
     for told in answer.secrets:
         out.note(f"  {told.step_key}  {told.secret}", "bold")
     first, tenant = answer.secrets[0], answer.flow.tenant

@@ -110,7 +110,7 @@ def _tell(made: "Report", written: "Written") -> None:
     missing = sum(hole.missing for hole in made.holes)
     if made.holes:
         many = f"at least {missing:,} entries" if missing else "an unknown number of entries"
-        out.note(f"the lake has {len(made.holes)} holes in this period: {many} are not in the report", "yellow")
+        out.note(f"the lake has {len(made.holes)} gaps in this period: {many} are not in the report", "yellow")
     if made.kept_from:
         out.note("the lake does not keep all of this period any more: the page says what may be missing", "yellow")
     facts = {

@@ -89,6 +89,8 @@ def linter() -> ModuleType:
         ("a.py", 'Option(help="What was put off.")\ngroup("Look at lanes.")\n', [1, 2]),
         ("a.py", '@app.command()\ndef run():\n    """Tell it."""\n', [2]),
         ("metrics.py", '_counter("settled_tasks", "Settled tasks.")\n', [1]),
+        ("alerts.yml", "summary: 'Work was put off'\ncomment: lanes\n", [1]),
+        ("board.json", '{\n"title": "Lanes",\n"expr": "told"}\n', [2]),
         ("config_checks.py", 'yield "lanes.key", "must not be a lane"\n', [1]),
     ],
 )

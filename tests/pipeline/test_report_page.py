@@ -92,11 +92,11 @@ def test_names_are_shown_as_they_are_and_no_character_hides(hostile: Report) -> 
 
 def test_holes_come_before_all_figures(hostile: Report) -> None:
     page = document.html(hostile)
-    assert page.index("The lake has holes in this period") < page.index('class="tiles"')
+    assert page.index("The lake has gaps in this period") < page.index('class="tiles"')
     assert "1,204 entries are missing, and more that nobody could count" in page
     assert "the stream was replaced by another" in page
     whole = document.html(report_samples.report())
-    assert "has holes" not in whole
+    assert "has gaps" not in whole
     assert "It keeps status from 24 Nov 2026. What is older may be missing below." in page
     assert "does not keep" not in whole
 

@@ -108,9 +108,9 @@ def _holes(report: Report) -> Html | None:
     )
     return tag(
         "section",
-        tag("h2", "The lake has holes in this period"),
+        tag("h2", "The lake has gaps in this period"),
         tag("p", f"{count}{more}: the figures below do not have them."),
-        grid.html("Holes in the lake"),
+        grid.html("Gaps in the lake"),
         class_="holes",
         role="alert",
     )
