@@ -1,7 +1,7 @@
-"""What a handler is: the code of a job type.
+"""Handlers of fetch jobs: the code of a job type.
 
 One job passes its handler three times: ingest calls `prepare_manifest` and `build_tasks` before the job is accepted, a
-worker calls `run` for each task, and one worker calls `finalize_job` when every resource is settled. `JobHandler` does
+worker calls `run` for each task, and one worker calls `finalize_job` when every resource has been stored or has failed. `JobHandler` does
 what a fetch job needs in every hook, so a handler of one's own overrides only what differs.
 """
 
@@ -21,7 +21,7 @@ TAG_CHECKSUM = "checksum_hint"
 
 
 class TaskError(Exception):
-    """A handler's `run` could not do its task. `code` is a failure code on the wire, `retry_after` is in seconds."""
+    """A handler's `run` failed. `code` is a failure code on the wire, `retry_after` is in seconds."""
 
     def __init__(self, code: str, message: str, retry_after: float | None = None) -> None:
         super().__init__(message)
@@ -31,21 +31,21 @@ class TaskError(Exception):
 
 
 class TaskContext(Protocol):
-    """What a worker lends to a handler's `run` for one attempt."""
+    """What a handler's `run` may use during one attempt."""
 
     attempt: int
-    """Which attempt at the task it is, from 1."""
+    """The number of the attempt at the resource, from 1."""
 
     async def fetch(self, task: DownloadTask) -> StoredObject:
-        """Downloads the task's URL into the object store: what happens to a task whose handler overrides nothing."""
+        """Downloads the URL of the resource into the object store, as `run` does by default."""
         ...
 
     async def put(self, task: DownloadTask, body: bytes, content_type: str) -> StoredObject:
-        """Stores bytes of the handler's own where the task's object belongs."""
+        """Stores bytes of the handler in place of the content of the URL."""
         ...
 
     def log(self, message: str, **fields: str) -> None:
-        """Adds a line to the job's log; it is published when the attempt is settled."""
+        """Adds a line to the job's log; the worker publishes it with the result of the attempt."""
         ...
 
 
@@ -56,15 +56,15 @@ class JobHandler:
         self.options = options
 
     def prepare_manifest(self, manifest: Manifest) -> PreparedManifest:
-        """Looks the manifest over before tasks are made; a `FetchboxError` from here refuses it."""
+        """Checks or changes the manifest before the job is accepted. Raise a `FetchboxError` to refuse it."""
         return PreparedManifest(manifest, list(manifest.resources))
 
     def build_tasks(self, prepared: PreparedManifest) -> list[DownloadTask]:
-        """The tasks to publish, one a resource. Identity, index and total are filled in afterwards."""
+        """The entries to publish, one a resource. Ingest fills in job id, index and total."""
         return [self.build_task(resource, prepared.manifest) for resource in prepared.resources]
 
     def build_task(self, resource: Resource, manifest: Manifest) -> DownloadTask:
-        """One task: headers of the job type under those of the manifest, tags and hints, proxies and storage."""
+        """The entry of one resource: headers of the job type under those of the manifest, tags, hints, proxies, storage."""
         settings = manifest.settings
         return DownloadTask(
             resource_id=resource.id,
@@ -84,11 +84,11 @@ class JobHandler:
         return default_storage(manifest.settings, manifest.job_id)
 
     async def run(self, task: DownloadTask, context: TaskContext) -> StoredObject:
-        """Does one task in a worker. Raise `TaskError` to name the failure; anything else is a `HANDLER_ERROR`."""
+        """Runs one attempt at a resource. Raise `TaskError` to name the failure; anything else is a `HANDLER_ERROR`."""
         return await context.fetch(task)
 
     def finalize_job(self, summary: JobSummary) -> Any:
-        """Called once the job is finished, at least once if its worker dies: make it idempotent. May be async."""
+        """Called when the job has ended; again if the worker dies meanwhile, so make it idempotent. May be async."""
 
 
 class DefaultHandler(JobHandler):

@@ -30,7 +30,7 @@ class TaskSettings:
 
 
 class TaskRun(Protocol):
-    """What a worker lends to a handler for one attempt. Each method raises `CancelledError` once the work is void."""
+    """What a handler may use during one attempt. Each method raises `CancelledError` once the job is canceled or lost."""
 
     job_id: str
     task: str
@@ -41,37 +41,37 @@ class TaskRun(Protocol):
 
     @property
     def flow_id(self) -> str:
-        """The run of the flow that the job is an attempt at a step of; empty for a job of no flow."""
+        """The flow run, where the job is an attempt at a step; empty for any other job."""
         ...
 
     @property
     def step_key(self) -> str:
-        """That step; empty for a job of no flow."""
+        """The step, where the job is an attempt at one; empty for any other job."""
         ...
 
     @property
     def step_attempt(self) -> int:
-        """Which attempt at it the job is, from 1: a flow tries again with another job. 0 for a job of no flow."""
+        """The number of the attempt at the step, from 1: each attempt is a job of its own. 0 for any other job."""
         ...
 
     async def token(self, text: str) -> None:
-        """A piece of the result, as it comes: the event `token` with `{"text": …}`."""
+        """Reports a piece of the result: the event `token` with `{"text": …}`."""
         ...
 
     async def progress(self, **facts: Any) -> None:
-        """How far the work is, for instance `done=3, total=10`: the event `progress`."""
+        """Reports how far the work is, for instance `done=3, total=10`: the event `progress`."""
         ...
 
     async def log(self, message: str, **fields: Any) -> None:
-        """A line for people: the event `log` with `{"message": …}`, and a line in the job's log.
+        """Logs a line for people: the event `log` with `{"message": …}`, and a line in the job's log.
 
         A field `level` that is `trace`, `debug`, `info`, `warn` or `error` says how serious it is; else it is `info`.
-        In an attempt at a step of a flow it is also a `runner.log` in the timeline of the run, as soon as it is told.
+        In an attempt at a step it is at once also a `runner.log` in the timeline of the flow run.
         """
         ...
 
     async def event(self, kind: str, data: Mapping[str, Any]) -> None:
-        """An event of one's own. `ValueError` for a kind that FetchBox writes itself, or data over 65,536 bytes."""
+        """Reports a custom event. `ValueError` for a kind that FetchBox writes itself, or data over 65,536 bytes."""
         ...
 
 
@@ -104,25 +104,25 @@ class SyncTaskRun(Protocol):
 
 
 class TaskHandler:
-    """Runs one task; one instance a process. A subclass overrides `run`."""
+    """Runs the task jobs of one task; one instance a process. A subclass overrides `run`."""
 
     def __init__(self, settings: TaskSettings) -> None:
         self.settings = settings
 
     async def start(self) -> None:
-        """Called once before the first task, in the worker's event loop."""
+        """Called once before the first job, in the worker's event loop."""
 
     async def close(self) -> None:
-        """Called once after the last task."""
+        """Called once after the last job."""
 
     async def run(self, payload: dict[str, Any], run: Any) -> Any:
-        """Does the task and returns its result, any value that JSON holds. `run` is a `TaskRun`.
+        """Runs one attempt and returns the result, any value that JSON holds. `run` is a `TaskRun`.
 
         A plain function gets a thread of its own and a `SyncTaskRun`. It cannot be stopped: when its job is canceled
-        or its deadline passes, it goes on until it tells something, which raises `CancelledError` then.
+        or its deadline passes, it goes on until it calls a method of `run`, which raises `CancelledError` then.
 
-        `payload` is the job's; one that is no JSON object is `{"_raw": text}`. A handler
-        that a step of a flow names gets what the step's `with` comes to, whatever JSON that is. Raise `TaskError` to
-        name the failure; anything else is a `HANDLER_ERROR`, and tried again.
+        `payload` is the job's; one that is no JSON object is `{"_raw": text}`. A handler of a step gets the value of the
+        step's `with`, any JSON. Raise `TaskError` to name the failure; any other exception is a `HANDLER_ERROR`, and
+        another attempt follows.
         """
         raise NotImplementedError
