@@ -1,8 +1,8 @@
 """Handlers of fetch jobs: the code of a job type.
 
 One job passes its handler three times: ingest calls `prepare_manifest` and `build_tasks` before the job is accepted, a
-worker calls `run` for each task, and one worker calls `finalize_job` when every resource has been stored or has failed. `JobHandler` does
-what a fetch job needs in every hook, so a handler of one's own overrides only what differs.
+worker calls `run` for each resource, and one worker calls `finalize_job` when every resource is stored or has failed.
+`JobHandler` does what a fetch job needs in every hook, so a custom handler overrides only what differs.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class JobHandler:
         return [self.build_task(resource, prepared.manifest) for resource in prepared.resources]
 
     def build_task(self, resource: Resource, manifest: Manifest) -> DownloadTask:
-        """The entry of one resource: headers of the job type under those of the manifest, tags, hints, proxies, storage."""
+        """The entry of one resource: headers (those of the manifest win), tags, hints, proxies, storage."""
         settings = manifest.settings
         return DownloadTask(
             resource_id=resource.id,

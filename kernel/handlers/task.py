@@ -30,7 +30,7 @@ class TaskSettings:
 
 
 class TaskRun(Protocol):
-    """What a handler may use during one attempt. Each method raises `CancelledError` once the job is canceled or lost."""
+    """What a handler may use during one attempt. Each method raises `CancelledError` once the claim is lost."""
 
     job_id: str
     task: str
@@ -121,8 +121,8 @@ class TaskHandler:
         A plain function gets a thread of its own and a `SyncTaskRun`. It cannot be stopped: when its job is canceled
         or its deadline passes, it goes on until it calls a method of `run`, which raises `CancelledError` then.
 
-        `payload` is the job's; one that is no JSON object is `{"_raw": text}`. A handler of a step gets the value of the
-        step's `with`, any JSON. Raise `TaskError` to name the failure; any other exception is a `HANDLER_ERROR`, and
-        another attempt follows.
+        `payload` is the job's; one that is no JSON object is `{"_raw": text}`. A handler of a step gets the value of
+        the step's `with`, any JSON. Raise `TaskError` to name the failure; any other exception is a `HANDLER_ERROR`,
+        which is retried.
         """
         raise NotImplementedError
