@@ -1,6 +1,7 @@
 """What a client orders with StartFlow: the request, its metadata and the caller's credential, checked."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from fetchbox.errors.v1 import errors_pb2
 from fetchbox.flow.v1.flow_service_pb2 import StartFlowRequest
@@ -9,6 +10,7 @@ from ingest_svc.strict_json import JsonError, read_value
 from ingest_svc.task_order import key_of
 from ingest_svc.task_views import tenant_filter
 from kernel.auth import Caller
+from kernel.by_value import by_value
 from kernel.errors import FetchboxError, Violation
 from kernel.flows.starting import NO_INPUT, Start
 from kernel.validation import require_valid
@@ -25,6 +27,12 @@ def read_start(request: StartFlowRequest, metadata: Iterable[tuple[str, str | by
         tenant=tenant_filter(caller, request.tenant),
         tags=tuple(request.tags),
     )
+
+
+def checked(start: Start, most: int) -> Start:
+    """The start with its input checked, and what a repetition of it is compared by. Raises as `check_input`."""
+    check_input(start.input, most)
+    return replace(start, value=by_value(start.input))
 
 
 def check_input(text: bytes, most: int) -> None:

@@ -6,6 +6,7 @@ raised into a status. Gates and tails have files of their own.
 # ruff: noqa: N802, ARG002 - gRPC names the methods and gives each of them the same arguments
 
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Any
 
 import grpc
@@ -18,7 +19,7 @@ from fetchbox.flow.v1.flow_service_pb2_grpc import FlowServiceServicer
 from ingest_svc import flow_access
 from ingest_svc.flow_events import FlowEvents
 from ingest_svc.flow_gates import FlowGates
-from ingest_svc.flow_order import check_input, read_start
+from ingest_svc.flow_order import checked, read_start
 from ingest_svc.flow_tails import FlowTails
 from ingest_svc.known_flows import KnownFlows
 from ingest_svc.running import Running
@@ -77,7 +78,7 @@ class FlowService(FlowServiceServicer):
             if step.task:
                 self._secrets.require_task(step.task, start.tenant, f"steps.{key}")
         most = self._config.flow_engine.max_event_bytes
-        await self._offload.run(len(start.input) > HEAVY_BYTES, lambda: check_input(start.input, most))
+        start = await self._offload.run(len(start.input) > HEAVY_BYTES, partial(checked, start, most))
         started = await self._running.to_the_end(self._starter.start(start))
         return pb.StartFlowResponse(
             flow=await self._as_begun(started.order),

@@ -53,6 +53,8 @@ class Start:
     idempotency_key: str = ""
     tenant: str = ""
     tags: tuple[str, ...] = ()
+    value: bytes = b""
+    """`by_value` of the input, where that is known already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +204,9 @@ def _made_id(template: str, start: Start) -> str:
 
 def _digest(start: Start) -> str:
     """What an id is bound to: flow, tenant and the value of the input, however it is spelt."""
-    return sha256(b"\0".join((start.flow.encode(), start.tenant.encode(), by_value(start.input)))).hexdigest()
+    return sha256(
+        b"\0".join((start.flow.encode(), start.tenant.encode(), start.value or by_value(start.input)))
+    ).hexdigest()
 
 
 def _check(event: Event, most: int, stream: str) -> None:
