@@ -134,9 +134,18 @@ def test_the_way_from_nuxt_queue_names_every_stream_and_what_reducers_do() -> No
 
 
 def test_links_within_the_documents_lead_somewhere() -> None:
-    for page in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]:
+    for page in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]:
         for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
             assert (page.parent / target).exists(), f"{page} links to {target}"
+
+
+def test_the_files_that_contributors_are_sent_to_are_there() -> None:
+    page = (ROOT / "CONTRIBUTING.md").read_text()
+    named = {name for name in re.findall(r"`(\w+/[\w./*]*)`", page) if "NAME" not in name}
+    assert len(named) > 15
+    assert [name for name in sorted(named) if not any(ROOT.glob(name.rstrip("/")))] == []
+    targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert [name for name in re.findall(r"make ([a-z-]+)", page) if name not in targets] == []
 
 
 def test_the_configurations_of_the_operations_page_are_valid(tmp_path: Path) -> None:
