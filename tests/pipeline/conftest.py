@@ -45,6 +45,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
-            item.add_marker(pytest.mark.timeout(300))  # one of them pays for the start
+            item.add_marker(pytest.mark.timeout(600))  # one of them pays for the start
             if not item.path.name.startswith("test_spark_"):
                 raise pytest.UsageError(f"{item.nodeid} uses Spark: its file has to be named test_spark_*.py")
