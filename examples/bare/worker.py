@@ -18,7 +18,7 @@ HOST, _, PORT = os.environ.get("REDIS_ADDR", "127.0.0.1:6379").rpartition(":")
 
 
 def now_ms() -> int:
-    """The time as the contract has it."""
+    """The time in milliseconds, as records and events have it."""
     return time.time_ns() // 1_000_000
 
 

@@ -113,7 +113,7 @@ FLOWS_DAILY: Final = pa.schema(
         *_counts("started", "completed", "failed", "cancelled", *quantile_columns("run")),
     ]
 )
-"""Runs of flows that have ended: `started` is of the day on which one began, everything else of that of its end."""
+"""Flow runs that have ended: `started` is of the day on which one began, everything else of that of its end."""
 
 LATENCY: Final = pa.schema(
     [

@@ -12,6 +12,11 @@ ROOT = Path(__file__).parents[2]
 
 _CITED = re.compile(r"seeds?[ _-]?00\d|contracts?[ ,(]+00\d|\b(?<![\d,._-])00[0-4]'s|contracts\.md|§", re.IGNORECASE)
 """How a source of the requirements is cited. Only tests and decisions may: nobody else knows it."""
+_KINDS = re.compile(
+    r"job of (?:a|the) (?:task|manifest)\b|jobs of (?:tasks|manifests)|(?:task|manifest)'s job\b|\bruns of flows",
+    re.IGNORECASE,
+)
+"""The four kinds of work under other names than fetch job, task job, file job and flow run."""
 _SEED = re.compile(r"\bseeds?\b", re.IGNORECASE)
 _OF_RANDOM_NUMBERS = ("benchmarks", "Makefile", ".ci", "gen/fetchbox/openapi.html")
 _TEXTS = {
@@ -56,6 +61,10 @@ def test_only_tests_and_decisions_cite_the_sources_of_the_requirements() -> None
     assert len(list(_files())) > 500
     assert _lines_with(_CITED) == []
     assert _lines_with(_SEED, *_OF_RANDOM_NUMBERS) == []
+
+
+def test_the_kinds_of_work_have_one_name_each_in_code_and_pages() -> None:
+    assert _lines_with(_KINDS, "docs/glossary.md", "tools/check_words.py", "CHANGELOG.md") == []
 
 
 def test_citations_are_recognised() -> None:
