@@ -33,7 +33,7 @@ def stored(connected: CommandLine, web: SampleSite) -> dict[str, Any]:
     return json.loads(run.stdout)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def failed_once(platform: LocalPlatform, web: SampleSite, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """A job of two resources, one of which is a dead letter."""
     line = CommandLine(tmp_path_factory.mktemp("failed"), platform.environ)
