@@ -68,6 +68,7 @@ async def test_two_reapers_in_a_tight_loop_requeue_each_of_a_thousand_orphans_on
     assert set(await fleet.redis.hvals(keys.FILE_CRASHES)) == {b"1"}
 
 
+@pytest.mark.long
 @pytest.mark.req("R002-reaper.08")
 @pytest.mark.fault(2)
 async def test_reapers_killed_in_the_middle_of_their_passes_lose_and_double_nothing(fleet: Fleet) -> None:
@@ -86,6 +87,7 @@ async def test_reapers_killed_in_the_middle_of_their_passes_lose_and_double_noth
     assert Counter(await fleet.items(LOW)) == Counter(jobs)
 
 
+@pytest.mark.long
 @pytest.mark.req("R002-reaper.05", "R002-reaper.07", "R002-fetch.05")
 @pytest.mark.fault(9, 15)
 async def test_a_killed_worker_with_five_thousand_jobs_gives_them_back_within_a_lease_and_three_passes(

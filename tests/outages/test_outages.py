@@ -6,6 +6,7 @@ from tests.outages.conftest import World
 from tests.outages.rig import off, torment
 
 
+@pytest.mark.long
 @pytest.mark.fault(8, 40, 44)
 async def test_a_killed_server_comes_back(world: World) -> None:
     world.redis.crash()

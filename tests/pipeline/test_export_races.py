@@ -72,6 +72,7 @@ async def test_who_loses_a_race_follows_the_winner(rig: Rig) -> None:
     assert slow.written == 3
 
 
+@pytest.mark.long
 async def test_any_number_of_exporters_that_end_anywhere_write_everything_once(rig: Rig) -> None:
     rng = random.Random(6)
     ids: list[str] = []
@@ -101,6 +102,7 @@ async def test_any_number_of_exporters_that_end_anywhere_write_everything_once(r
     assert len(await rig.lake.segments("status")) > 10
 
 
+@pytest.mark.long
 async def test_processes_that_are_killed_one_after_the_other_write_everything_once(rig: Rig, tmp_path: Path) -> None:
     rng = random.Random(6)
     ids: list[str] = []

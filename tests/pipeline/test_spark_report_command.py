@@ -40,6 +40,7 @@ def written(lake: Lake) -> int:
     return times[2]
 
 
+@pytest.mark.long
 def test_the_report_of_the_last_days_has_what_is_in_the_lake_and_tells_what_is_not(
     spark: "SparkSession", config: Config, lake: Lake, written: int, tmp_path: Path
 ) -> None:

@@ -89,6 +89,7 @@ def test_a_day_is_the_same_afterwards(spark: SparkSession, config: Config, lake:
     assert _retained(config, spark)[1].compacted == []
 
 
+@pytest.mark.long
 def test_what_was_exported_twice_is_there_once(spark: SparkSession, config: Config, lake: Lake) -> None:
     entries = [(at(DAY, hour), _task(hour)) for hour in range(4)]
     lake.write(TASKS, entries)
@@ -103,6 +104,7 @@ def test_what_was_exported_twice_is_there_once(spark: SparkSession, config: Conf
     assert _rows(spark, config, TASKS)[:4] == before
 
 
+@pytest.mark.long
 def test_tenants_have_files_of_their_own(spark: SparkSession, config: Config, lake: Lake) -> None:
     """Also in logs, whose rows do not say whose they are; a tenant whose time is over has none."""
     for table in TABLES:
@@ -140,6 +142,7 @@ def test_tenants_have_files_of_their_own(spark: SparkSession, config: Config, la
     }
 
 
+@pytest.mark.long
 def test_a_tenant_that_gets_its_own_retention_later(spark: SparkSession, config: Config, lake: Lake) -> None:
     lake.write(TASKS, [(at(DAY, 1), _task(1, "acme")), (at(DAY, 2), _task(2))])
     _retained(config, spark)
@@ -193,6 +196,7 @@ def test_a_missing_segment_fails_its_day_alone(spark: SparkSession, config: Conf
     assert lake.keys("compact/tasks") == []
 
 
+@pytest.mark.long
 def test_exporter_and_reader_go_on(spark: SparkSession, config: Config, lake: Lake) -> None:
     """Segments come while a day is compacted, and a reader that planned before it reads what it planned."""
     lake.write(TASKS, [(at(DAY, 1, n), _task(n)) for n in range(5)])

@@ -54,6 +54,7 @@ async def test_sigterm_drains(redis_server: str, tmp_path: Path) -> None:
         assert await box.redis.llen(LOW) == await _marks(box) < 200
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)  # on a busy machine a process takes seconds to start
 async def test_killed_at_any_moment_it_loses_and_doubles_nothing(redis_server: str, tmp_path: Path) -> None:
     """Two producers of one directory, killed again and again while they scan, and while files come and change."""

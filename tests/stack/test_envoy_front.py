@@ -71,6 +71,7 @@ async def test_nine_event_sources_of_one_page_are_open_at_once(
             assert await page.value("performance.getEntriesByType('navigation')[0].nextHopProtocol") == "h2"
 
 
+@pytest.mark.long
 def test_more_requests_than_the_rate_are_refused_in_the_form_of_all_errors(
     platform: LocalPlatform, tmp_path: Path
 ) -> None:

@@ -175,6 +175,7 @@ def test_our_worker_does_jobs_of_a_bare_gateway(world: World) -> None:
     assert [world.ends(lines[0]), world.ends(failed[0])] == [1, 1]
 
 
+@pytest.mark.long
 @pytest.mark.req("R004-events.08", "R004-queue.03")
 def test_bare_workers_and_gateways_beside_ours(world: World) -> None:
     """Each job is done once, by whoever was first."""
@@ -230,6 +231,7 @@ def outcomes(lines: Sequence[str]) -> dict[str, str]:
     return dict(line.split(" ", 1) for line in lines)
 
 
+@pytest.mark.long
 @pytest.mark.req("R004-goal.01")
 def test_a_worker_in_node_does_tasks_by_grpc(world: World, node: Path) -> None:
     good = [world.create("tool", {"text": f"hello number {n}"}) for n in range(4)]

@@ -93,6 +93,7 @@ def test_up_ends_with_its_children_when_it_is_killed(cli: CommandLine) -> None:
             time.sleep(0.02)
 
 
+@pytest.mark.long
 def test_up_starts_a_dead_role_again_also_where_any_port_is_that_of_the_metrics(cli: CommandLine) -> None:
     metrics = {"OBSERVABILITY_METRICS_PORT": str(free_ports(1)[0])}
     with running(cli, "up", "--any-ports", until="^ready", environ=metrics) as process:

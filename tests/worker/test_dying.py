@@ -40,6 +40,7 @@ async def test_a_download_whose_worker_is_killed_is_finished_by_another(
         assert body == site.body(path)
 
 
+@pytest.mark.long
 async def test_a_task_that_kills_its_workers_is_a_dead_letter_and_its_neighbours_are_not(
     worker_config: Config, jobs: Jobs, start_process: Callable[[Config], WorkerProcess]
 ) -> None:
@@ -65,6 +66,7 @@ async def test_a_task_that_kills_its_workers_is_a_dead_letter_and_its_neighbours
     assert letter.attempts == lines["die"]["attempts"] == worker_config.worker.crash_limit, "each crash was an attempt"
 
 
+@pytest.mark.long
 async def test_workers_killed_at_random_lose_nothing(
     worker_config: Config, jobs: Jobs, start_process: Callable[[Config], WorkerProcess]
 ) -> None:

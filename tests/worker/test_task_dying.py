@@ -77,6 +77,7 @@ async def _knows_better(processes: list[WorkerProcess]) -> bool:
     return any("lane_lease_lost" in process.tail() for process in processes)
 
 
+@pytest.mark.long
 async def test_a_handler_that_never_yields_ends_its_process_and_at_last_its_task(
     worker_config: Config, tasks: Tasks, start_process: StartProcess
 ) -> None:
@@ -101,6 +102,7 @@ async def test_a_handler_that_never_yields_ends_its_process_and_at_last_its_task
     assert await tasks.result(other, 40) == "other"
 
 
+@pytest.mark.long
 async def test_tasks_of_killed_workers_end_once(
     worker_config: Config, tasks: Tasks, start_process: StartProcess
 ) -> None:
