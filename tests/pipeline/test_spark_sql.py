@@ -193,7 +193,7 @@ def test_days_bound_what_is_read_and_the_zone_says_what_day_it_is(run: Run) -> N
     assert of_day.out.splitlines() == ["job_id", "b"]
     query = "select cast(to_date(entry_time) as string) as day, entry_time from status where job_id = 'a'"
     told = run("sql", query, "--timezone", "Pacific/Kiritimati")
-    assert told.out.splitlines()[1] == "2024-10-05\t2024-10-05T02:00:00+14:00"
+    assert told.out.splitlines()[1] == "2024-10-05\t2024-10-05T02:00:00.000+14:00"
 
 
 def test_a_limit_is_told_where_it_cuts(run: Run) -> None:

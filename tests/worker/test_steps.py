@@ -131,7 +131,7 @@ async def test_what_a_worker_does_not_have_is_left_for_another_and_costs_no_atte
     (deferred,) = [data for kind, data in await tasks.events(job_id) if kind == "deferred"]
     assert (deferred["code"], "attempt" in deferred) == ("HANDLER_UNKNOWN", False)
     assert deferred["delay_ms"] >= 5000
-    assert (await tasks.record(job_id))["status"] == "running"
+    assert (await tasks.record(job_id))["status"] == "queued"
     assert (await Ledger(resources.redis, worker_config).cancel(job_id, "test"))[0]
 
 
