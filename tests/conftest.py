@@ -40,6 +40,7 @@ hypothesis.settings.load_profile("busy")
 _SHARED = {
     "spark": ("test_spark_",),
     "platform": ("test_cli_f", "test_cli_tasks", "test_examples", "test_flow_pages", "test_platform"),
+    "told": ("test_told_",),
 }
 """What one process starts for all of these files: a JVM, and a platform with every role as a process."""
 
@@ -55,6 +56,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return next((at for at, slow in enumerate(_SLOW) if any(name.startswith(slow) for name in names)), len(_SLOW))
 
     items.sort(key=rank)
+
+
+_dear: set[Any] = set()
+"""The fixtures that tests have used so far and that have the name of a key of `_SHARED`."""
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: Any, nextitem: pytest.Item | None) -> None:
+    """Ends what is dear with the last test of its folder: an idle platform takes a third of a core."""
+    for name in _SHARED:
+        _dear.update(item._request._arg2fixturedefs.get(name, ()))
+    if nextitem is None or nextitem.path.parent != item.path.parent:
+        while _dear:
+            _dear.pop().finish(item._request)
 
 
 @pytest.hookimpl(optionalhook=True)

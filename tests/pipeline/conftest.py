@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="session")
 def spark() -> Iterator["SparkSession"]:
     """The session of Spark that all tests share: two threads, UTC, quick to start."""
     running = session(master="local[2]", quick=True, settings={"spark.sql.shuffle.partitions": "2"})

@@ -139,7 +139,7 @@ def incoming(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("incoming")
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="session")
 def platform(
     tmp_path_factory: pytest.TempPathFactory, model_server: ModelServer, incoming: Path
 ) -> Iterator[LocalPlatform]:

@@ -10,7 +10,7 @@ from tests.stack.model_thread import ModelThread
 from tests.telemetry.observed import Observed, observed, work
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="session")
 def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Observed]:
     """A platform that has done work of every kind."""
     with (
