@@ -27,12 +27,14 @@ async def test_rate_limit_holds_for_each_tenant(config: Config, resources: Resou
     config.ingest.rate_limit_per_sec = 5
     async with Client.serving(config, resources) as client:
         calls = [client.submit(headers={"x-fetchbox-tenant": "a"}) for _ in range(20)]
+        began = asyncio.get_running_loop().time()
         answers = await asyncio.gather(*calls, return_exceptions=True)
+        windows = 2 + int(asyncio.get_running_loop().time() - began)
         other = await client.submit(headers={"x-fetchbox-tenant": "b"})
 
         assert other.job_id
         taken = [answer for answer in answers if not isinstance(answer, BaseException)]
-        assert 5 <= len(taken) <= 10, "one or two windows of a second"
+        assert 5 <= len(taken) <= 5 * windows, "windows of a second"
         refusal = await _limited(client)
         assert refusal.status == 429
         assert refusal.retry_after is not None
