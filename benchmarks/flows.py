@@ -94,7 +94,7 @@ async def _started(duties: Sequence[Duty]) -> AsyncIterator[None]:
 
 
 async def _engine(config: Config) -> None:
-    """An engine until it is told to stop."""
+    """An engine until SIGTERM."""
     resources = await Resources.open(config)
     bus, journal, submits = InternalBus(), RedisJournal(resources.redis, config), Submitting(config)
     manager = EventManager(bus, config.flow_engine.max_event_bytes)
@@ -107,7 +107,7 @@ async def _engine(config: Config) -> None:
 
 
 async def _ender(config: Config) -> None:
-    """Ends whatever is queued until it is told to stop."""
+    """Ends whatever is queued until SIGTERM."""
     resources = await Resources.open(config)
     pipe = await resources.redis.pipe("bench-ender")
     await pipe.run([("SCRIPT", "LOAD", script.source) for script in (scripts.TASK_START, scripts.TASK_SETTLE)])

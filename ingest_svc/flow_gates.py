@@ -145,7 +145,7 @@ class FlowGates:
     async def _require_right(self, request: pb.TriggerGateRequest) -> RunKey:
         """The run of a gate that the caller may open: an operator, and whoever has the secret of a `manual` one.
 
-        The secret also says whose run it is. Whoever may not know of the run is told that there is none.
+        The secret also says whose run it is. Whoever may not know of the run gets the answer of an absent one.
         """
         caller, flow_id, step_key = current_caller(), request.flow_id, request.step_key
         tenant = request.tenant or ("" if caller.role == TENANT else _tenant_of(request.secret, flow_id))

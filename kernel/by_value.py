@@ -40,7 +40,7 @@ class _Number:
 
 
 def _tell(value: Any, told: list[str]) -> None:
-    """Appends what is told of a value. A text of its own for each level would copy again and again what is deep."""
+    """Appends the text of a value. A text of its own for each level would copy again and again what is deep."""
     if isinstance(value, dict):
         comma = "{"
         for name, held in sorted(value.items()):

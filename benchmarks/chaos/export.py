@@ -3,7 +3,7 @@
 Three exporters race, and are killed at random, for what producers give to all four topics and to flow runs, with
 retention at their heels. The object store answers some requests with an error, and some not at all. Redis is killed,
 demoted, replaced by a replica that has everything and by one that has not, and robbed by hand. In the end every record
-that was accepted is in the lake once, as readers see it; or a marker tells of a hole, and how large it is.
+that was accepted is in the lake once, as readers see it; or a marker names a gap and its size.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def main() -> int:
     parser = command.options("benchmarks.chaos.export", __doc__)
     parser.set_defaults(pause=20.0)  # one that has just begun has to come to something
     parser.add_argument("--records", type=int, default=20_000)
-    return command.verdict(parser, _run, "every record is in the lake once, or a marker tells of it")
+    return command.verdict(parser, _run, "every record is in the lake once, or a marker names the gap")
 
 
 if __name__ == "__main__":

@@ -45,7 +45,7 @@ _TRIM_SECONDS: Final = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What a producer was told to be there."""
+    """What a producer has an answer for."""
 
     name: str
     server: int
@@ -58,7 +58,7 @@ class Produced:
 
     accepted: dict[tuple[str, int], dict[str, Record]] = field(default_factory=lambda: defaultdict(dict))
     doubtful: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
-    """Names by table that nobody was told of: they may be there or not."""
+    """Names by table that no producer has an answer for: they may be there or not."""
 
     def __str__(self) -> str:
         """For whoever watches."""
