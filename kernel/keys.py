@@ -117,19 +117,19 @@ def job_index() -> str:
     return "fetchbox:jobs"
 
 
-STATES = "fetchbox:jobs:state"
-"""What the names of the indexes by state begin with. `{STATES}:tenants` is a hash: job with a tenant -> tenant."""
+STATES = "fetchbox:jobs:states"
+"""Sorted set: every job -> its state and when it was accepted, as `ledger/state_index.py` tells.
+
+The scripts that move a job keep it, in the same step. `{STATES}-tenants` is a hash: job with a tenant -> tenant.
+"""
 
 
-def state_index(status: str, tenant: str = "") -> str:
-    """Sorted set: every job in a state, or those of one tenant in it -> when it was accepted, in ms.
-
-    The scripts that move a job keep it, in the same step.
-    """
-    return f"{STATES}:{part(status)}:{tenant}" if tenant else f"{STATES}:{part(status)}"
+def states_of(tenant: str) -> str:
+    """Sorted set: the same for the jobs of one tenant."""
+    return f"{STATES}:{tenant}"
 
 
-STATES_BUILT = "fetchbox:jobs:states-built"
+STATES_BUILT = "fetchbox:jobs:states-entered"
 """String: how far the jobs of older releases have been entered in the indexes by state; `all` once it is done."""
 
 UNPUBLISHED = "fetchbox:jobs:unpublished"

@@ -17,6 +17,7 @@ from kernel.config import millis
 from kernel.ledger.base import Base
 from kernel.ledger.recalls import Recalls
 from kernel.ledger.record import FETCH
+from kernel.ledger.state_index import walk
 from kernel.redis import Arg
 from kernel.telemetry import metrics
 from kernel.telemetry.logs import get_logger
@@ -68,16 +69,15 @@ class Audit(Base):
         return [job for state in _OPEN for job in await self._state(state)]
 
     async def _state(self, state: str) -> list[OpenJob]:
-        """The next pages of the index of one state."""
-        commands, index = self._clients.commands, keys.state_index(state)
-        cursor = await commands.execute_command("HGET", keys.JOBS_AUDITED, state) or b"0"
+        """The next pages of one state."""
+        place = (await self._one("HGET", keys.JOBS_AUDITED, state) or b"").decode()
         found: list[OpenJob] = []
         for _ in range(PAGES):
-            cursor, rows = await commands.execute_command("ZSCAN", index, cursor, "COUNT", PAGE)
-            found += await self._page([row.decode(errors="replace") for row in _members(rows)])
-            if int(cursor) == 0:
+            job_ids, place = await walk(self._clients, state, place, PAGE)
+            found += await self._page(job_ids)
+            if not place:
                 break
-        await commands.execute_command("HSET", keys.JOBS_AUDITED, state, cursor)
+        await self._clients.commands.execute_command("HSET", keys.JOBS_AUDITED, state, place)
         return found
 
     async def restore_delays(self) -> None:
@@ -130,13 +130,6 @@ def told_of_delays(topic: str, count: int) -> None:
 def grace_ms(config: Any) -> int:
     """How long a job must have had no news before it is looked for: who is at it has told of it by then."""
     return int(max(millis(config.ingest.submit_lease), 2 * millis(config.worker.heartbeat_ttl)))
-
-
-def _members(rows: Any) -> list[bytes]:
-    """The members of a reply to ZSCAN, whatever shape the client gives it."""
-    if rows and isinstance(rows[0], list | tuple):
-        return [row[0] for row in rows]
-    return list(rows[::2])
 
 
 def _fetch(job_id: str, facts: dict[str, Any]) -> OpenJob:

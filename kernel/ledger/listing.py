@@ -1,24 +1,42 @@
 """Listings: pages of jobs, newest first, and how many jobs there are in each state.
 
-An index for each state, and for each state and tenant, is kept by the scripts that move a job. A page is read from the
-indexes that its filters name, and is full unless it is the last one. Until the jobs of an older release have been
-entered there (`states.py`), pages come from the index of all jobs, whose records are looked at one by one.
+An index by state, of all jobs and of those of each tenant, is kept by the scripts that move a job (`state_index.py`).
+A page is read from the part that its filters name, and is full unless it is the last one. Until the jobs of an older
+release have been entered there (`states.py`), pages come from the index of all jobs, whose records are looked at one by
+one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from kernel import keys, scripts
 from kernel.ledger.record import JobRecord
 from kernel.ledger.records import Records, pairs
+from kernel.ledger.state_index import STATES, bounds, index_of
 
-STATES = ("queued", "running", "done", "partial", "error", "canceled")
 BUILT = b"all"
 _LEAST = 50
 _SCAN = 1000
 """The fewest and the most records that are looked at in one round trip."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of an index: the jobs with these scores. The time of a job is its score above that of the part."""
+
+    index: str
+    least: int
+    most: int
+
+    def marks(self, rows: list[Any]) -> list[str]:
+        """`ms/job id` for each row."""
+        return [f"{score - self.least}/{job_id}" for job_id, score in pairs(rows)]
+
+
+ALL = Part(keys.job_index(), 0, (1 << 53))
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +61,12 @@ class Wanted:
         """Whether an index of these jobs named one in vain."""
         return record is None or self.status not in ("", record.status) or self.tenant not in ("", record.tenant)
 
-    def indexes(self) -> list[str]:
+    def parts(self) -> list[Part]:
         """Where such jobs are found once the indexes by state are built; other filters are asked of the records."""
         if not self.status and not self.tenant:
-            return [keys.job_index()]
-        return [keys.state_index(state, self.tenant) for state in ([self.status] if self.status else STATES)]
+            return [ALL]
+        name = index_of(self.tenant)
+        return [Part(name, *bounds(state)) for state in ([self.status] if self.status else STATES)]
 
 
 class Listing(Records):
@@ -60,11 +79,11 @@ class Listing(Records):
     ) -> tuple[list[JobRecord], str]:
         """Up to `limit` records that match, newest first, and the cursor of the next page (empty: none left)."""
         wanted = Wanted(status, job_type, tenant, task)
-        indexes = wanted.indexes() if await self._are_built() else [keys.job_index()]
+        parts = wanted.parts() if await self._are_built() else [ALL]
         taken: list[JobRecord] = []
         cursor, looked = before, min(max(limit, _LEAST), _SCAN)
         while True:
-            marks, more = await self._merged(indexes, cursor, looked)
+            marks, more = await self._merged(parts, cursor, looked)
             records = await self.get_many([_id(mark) for mark in marks])
             await self._relist([_id(mark) for mark, one in zip(marks, records, strict=True) if wanted.misses(one)])
             for cursor, record in zip(marks, records, strict=True):
@@ -81,7 +100,7 @@ class Listing(Records):
         """How many jobs there are in each state, of one tenant or of all; None while that is not known yet."""
         if not await self._are_built():
             return None
-        found = await self._many([("ZCARD", keys.state_index(state, tenant)) for state in STATES])
+        found = await self._many([("ZCOUNT", index_of(tenant), *bounds(state)) for state in STATES])
         return {state: count if isinstance(count, int) else 0 for state, count in zip(STATES, found, strict=True)}
 
     async def _are_built(self) -> bool:
@@ -95,25 +114,26 @@ class Listing(Records):
         if job_ids and self._built:
             await self._clients.call(scripts.RELIST, [keys.STATES], [keys.job(job_id) for job_id in job_ids])
 
-    async def _merged(self, indexes: Sequence[str], cursor: str, count: int) -> tuple[list[str], bool]:
-        """Marks (`ms/job id`) of several indexes older than the cursor, newest first, and whether more follow."""
-        found = [await self._index(index, cursor, count) for index in indexes]
+    async def _merged(self, parts: Sequence[Part], cursor: str, count: int) -> tuple[list[str], bool]:
+        """Marks (`ms/job id`) of several parts older than the cursor, newest first, and whether more follow."""
+        found = [await self._marks(part, cursor, count) for part in parts]
         if len(found) == 1:
             return found[0]
         # A job that moves between two looks is in both.
         marks = sorted({mark for some, _ in found for mark in some}, key=_order, reverse=True)
         return marks[:count], len(marks) > count or any(more for _, more in found)
 
-    async def _index(self, index: str, cursor: str, count: int) -> tuple[list[str], bool]:
-        score, _, member = cursor.partition("/")
+    async def _marks(self, part: Part, cursor: str, count: int) -> tuple[list[str], bool]:
+        at, _, member = cursor.partition("/")
+        most = min(part.most, part.least + int(at)) if at else part.most
         marks: list[str] = []
         offset = 0
         while len(marks) < count:
             rows = await self._clients.commands.execute_command(
-                "ZREVRANGEBYSCORE", index, score or "+inf", "-inf", "WITHSCORES", "LIMIT", offset, count + 1
+                "ZREVRANGEBYSCORE", part.index, most, part.least, "WITHSCORES", "LIMIT", offset, count + 1
             )
-            found = pairs(rows)
-            marks += [f"{at}/{job_id}" for job_id, at in found if not cursor or str(at) != score or job_id < member]
+            found = part.marks(rows)
+            marks += [mark for mark in found if not cursor or mark.partition("/")[0] != at or _id(mark) < member]
             if len(found) <= count:
                 return marks[:count], len(marks) > count
             offset += len(found)

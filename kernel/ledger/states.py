@@ -13,6 +13,7 @@ from kernel import keys, scripts
 from kernel.ledger.base import Base
 from kernel.ledger.listing import BUILT
 from kernel.ledger.records import pairs
+from kernel.ledger.state_index import walk
 
 _BATCH = 200
 """Jobs that one script looks at."""
@@ -56,18 +57,13 @@ class StateIndexes(Base):
     async def _check(self) -> int:
         """Looks at open jobs, some more with each pass, and from the oldest again after the last."""
         looked = 0
-        state, after = self._place
+        state, place = self._place
         while looked < _BATCH * _CHECKED and state < len(_OPEN):
-            index = keys.state_index(_OPEN[state])
-            rows = await self._clients.commands.execute_command(
-                "ZRANGEBYSCORE", index, after or "-inf", "+inf", "WITHSCORES", "LIMIT", 0, _BATCH
-            )
-            found = pairs(rows)
-            await self._relist([job_id for job_id, _ in found])
+            found, place = await walk(self._clients, _OPEN[state], place, _BATCH)
+            await self._relist(found)
             looked += len(found)
-            # Of more jobs of one millisecond than fit some are left to the listings, which look at what they show.
-            state, after = (state, f"({found[-1][1]}") if len(found) == _BATCH else (state + 1, "")
-        self._place = (state, after) if state < len(_OPEN) else (0, "")
+            state += not place
+        self._place = (state, place) if state < len(_OPEN) else (0, "")
         return looked
 
     async def _relist(self, job_ids: Sequence[str]) -> None:

@@ -12,7 +12,7 @@ local now = string.format('%d', t[1] * 1000 + math.floor(t[2] / 1000))
 redis.call('HSET', KEYS[1], 'status', 'queued', 'created_ts', now, 'updated_ts', now, unpack(ARGV, 3))
 local tenant = ARGV[2] ~= '' and ARGV[2]
 if tenant then redis.call('HSET', KEYS[1], 'tenant', tenant) end
-listed(KEYS[3], string.sub(KEYS[1], 5), tenant, now, '', 'queued')
+listed(KEYS[3], string.sub(KEYS[1], 5), tenant, now, 'queued')
 redis.call('ZADD', KEYS[4], 'NX', now, string.sub(KEYS[1], 5))
 redis.call('XADD', KEYS[2], '*', 'type', 'queued', 'ts', now, 'step', ARGV[1], 'data', '{}')
 -- A restored stream has a listpack of its exact size: 420 bytes in place of 4.3 KB.

@@ -28,7 +28,7 @@ end
 local t = redis.call('TIME')
 local now = string.format('%d', t[1] * 1000 + math.floor(t[2] / 1000))
 redis.call('HSET', KEYS[1], 'status', 'canceled', 'updated_ts', now, 'error', ARGV[2], 'rev', (whole(h[2]) or 1) + 1)
-listed(KEYS[5], id, h[7], whole(h[8]) or 0, h[1], 'canceled')
+listed(KEYS[5], id, h[7], whole(h[8]), 'canceled')
 redis.call('ZADD', KEYS[6], now, id)
 tell('type', 'canceled', 'ts', now, 'step', ARGV[1], 'data', '{}')
 local function vacate(entry)
@@ -43,7 +43,7 @@ local function vacate(entry)
   redis.call('XACK', Q, ARGV[4], entry)
   redis.call('HDEL', KEYS[8], entry)
   redis.call('ZREM', KEYS[9], entry)
-  freed(Q, KEYS[10], KEYS[11], entry, f['ledger'] and f['task'] or '')
+  freed(Q, KEYS[10], KEYS[11], {entry}, {f['ledger'] and f['task'] or ''})
 end
 if task == 'fetch' then
   redis.call('HSET', KEYS[1], 'fin', '')

@@ -23,7 +23,7 @@ if h[6] == '1' and ok + bad > 0 then
 end
 local status = ok == 0 and 'error' or (bad == 0 and 'done' or 'partial')
 redis.call('HSET', KEYS[1], 'status', status, 'resource_total', total, 'updated_ts', now, 'rev', rev)
-listed(KEYS[5], string.sub(KEYS[1], 5), h[10], tonumber(h[11]) or 0, h[1], status)
+listed(KEYS[5], string.sub(KEYS[1], 5), h[10], h[11], status)
 redis.call('ZADD', KEYS[6], now, string.sub(KEYS[1], 5))
 if ok + bad == 0 then redis.call('HSET', KEYS[1], 'error', ARGV[3]) end
 redis.call('XADD', KEYS[2], '*', 'type', status == 'error' and 'error' or 'done', 'ts', now, 'step', ARGV[1], 'data',

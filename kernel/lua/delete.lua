@@ -9,6 +9,6 @@ local h = redis.call('HMGET', KEYS[1], 'status', 'updated_ts')
 if h[1] == 'queued' or h[1] == 'running' then return 0 end
 if h[1] and tonumber(h[2]) >= tonumber(ARGV[1]) then return 0 end
 redis.call('UNLINK', unpack(KEYS, 1, 5))
-listed(KEYS[6], id, redis.call('HGET', KEYS[6] .. ':tenants', id), 0, '*', '')
-redis.call('HDEL', KEYS[6] .. ':tenants', id)
+listed(KEYS[6], id, redis.call('HGET', KEYS[6] .. '-tenants', id), 0, '')
+redis.call('HDEL', KEYS[6] .. '-tenants', id)
 return 1

@@ -19,7 +19,7 @@ local ok, bad = tonumber(h[4] or 0), tonumber(h[5] or 0)
 local status = bad == 0 and 'done' or (ok == 0 and 'error' or 'partial')
 if ARGV[5] ~= '' then status = 'error' end
 redis.call('HSET', KEYS[1], 'status', status, 'updated_ts', now, 'fin', '', 'rev', tonumber(h[7] or 1) + 1)
-listed(KEYS[8], string.sub(KEYS[1], 5), h[10], tonumber(h[11]) or 0, h[1], status)
+listed(KEYS[8], string.sub(KEYS[1], 5), h[10], h[11], status)
 redis.call('ZADD', KEYS[9], now, string.sub(KEYS[1], 5))
 redis.call('HDEL', KEYS[1], 'fin_until')
 if ARGV[4] ~= '' then redis.call('HSET', KEYS[1], 'results', ARGV[4]) end

@@ -52,7 +52,7 @@ if said ~= status and said ~= 'queued' then
   status = said
   set('status', status)
 end
-if made or ty then listed(KEYS[5], id, h[11], h[8], made and '' or h[1], status) end
+if made or ty then listed(KEYS[5], id, h[11], h[8], status) end
 -- Whoever told of the end told it there; what our workers counted is still to be published.
 if h[7] and ty and status ~= 'running' then redis.call('ZADD', KEYS[6], now, id) end
 if #news == 0 then return answer(made and 1 or 2, h[9]) end

@@ -8,16 +8,19 @@ local function whole(text) return text and #text <= 15 and tonumber(string.match
 local out = {}
 for i, key in ipairs(ARGV) do
   local id = string.sub(key, 5)
-  local kept = redis.call('HGET', KEYS[1] .. ':tenants', id)
+  local kept = redis.call('HGET', KEYS[1] .. '-tenants', id)
   local h = redis.pcall('HMGET', key, 'status', 'tenant', 'created_ts')
   local status = not h.err and h[1]
   if status then
     -- What was entered under another tenant, or under none, leaves those indexes first.
-    if kept and kept ~= h[2] then listed(KEYS[1], id, kept, 0, '*', '') end
-    listed(KEYS[1], id, h[2], whole(h[3]) or 0, '*', status)
+    if (kept or '') ~= (h[2] or '') then
+      listed(KEYS[1], id, kept, 0, '')
+      redis.call('HDEL', KEYS[1] .. '-tenants', id)
+    end
+    listed(KEYS[1], id, h[2], whole(h[3]), status)
   else
-    listed(KEYS[1], id, kept, 0, '*', '')
-    if kept then redis.call('HDEL', KEYS[1] .. ':tenants', id) end
+    listed(KEYS[1], id, kept, 0, '')
+    if kept then redis.call('HDEL', KEYS[1] .. '-tenants', id) end
   end
   out[i] = status or ''
 end

@@ -40,7 +40,7 @@ if h[3] == '1' or mended == redis.call('HGET', J, 'error') then
 end
 redis.call('HSET', J, 'status', 'running', 'updated_ts', now, 'resource_failed', tonumber(h[3]) - 1, 'fin', '',
   'rev', tonumber(h[6] or 1) + 1)
-listed(KEYS[5], string.sub(J, 5), h[7], tonumber(h[8]) or 0, h[1], 'running')
+listed(KEYS[5], string.sub(J, 5), h[7], h[8], 'running')
 redis.call('ZADD', KEYS[6], now, string.sub(J, 5))
 redis.call('XADD', E, '*', 'type', 'replayed', 'ts', now, 'step', ARGV[5], 'data',
   '{"resource_id":' .. ARGV[6] .. ',"replay":' .. number .. '}')

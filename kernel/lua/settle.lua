@@ -87,7 +87,7 @@ for i = 4, #ARGV, 6 do
         if one and status == 'running' and not h[16] then
           status, rev, updated, h[1] = 'queued', rev + 1, now, 'queued'
           redis.call('HSET', J, 'status', status, 'updated_ts', now, 'rev', rev)
-          listed(KEYS[8], string.sub(J, 5), h[14], h[8], 'running', status)
+          listed(KEYS[8], string.sub(J, 5), h[14], h[8], status)
         end
         retries = true
         verdict = 'd'
@@ -131,7 +131,7 @@ if ok + bad > before then
   end
   redis.call('HSET', J, unpack(set))
   if all and ARGV[1] ~= '1' then
-    listed(KEYS[8], string.sub(J, 5), h[14], h[8], h[1], status)
+    listed(KEYS[8], string.sub(J, 5), h[14], h[8], status)
     redis.call('ZADD', KEYS[9], now, string.sub(J, 5))
     redis.call('XADD', E, '*', 'type', status == 'error' and 'error' or 'done', 'ts', now, 'step', ARGV[2], 'data', counts())
     if h[13] then  -- it is an attempt at a step of a flow: an engine is to look at that run

@@ -38,7 +38,7 @@ local ended = status ~= 'queued' and status ~= 'running'
 if status == 'queued' or not ended and not h[13] then
   rev, updated = rev + 1, now
   redis.call('HSET', J, 'status', 'running', 'updated_ts', now, 'worker', ARGV[1], 'rev', rev)
-  listed(KEYS[7], string.sub(J, 5), h[15], h[8], status, 'running')
+  listed(KEYS[7], string.sub(J, 5), h[15], h[8], 'running')
   if total == 0 and ARGV[3] == '1' then redis.call('HSET', J, 'final', '1') end
   if status == 'queued' then redis.call('XADD', E, '*', 'type', 'running', 'ts', now, 'step', ARGV[2], 'data', '{}') end
   if h[14] then  -- it is an attempt at a step of a flow: an engine is to look at that run

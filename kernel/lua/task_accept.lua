@@ -39,7 +39,7 @@ if made then
   end
   redis.call('HSET', J, 'job_id', id, 'task', task, 'payload', ARGV[3], 'ttl_s', ARGV[8], 'result', '', 'error', '',
     'status', 'queued', 'created_ts', at, 'updated_ts', at, unpack(ARGV, 12))
-  listed(KEYS[9], id, ARGV[11], at, '', 'queued')
+  listed(KEYS[9], id, ARGV[11], at, 'queued')
   redis.call('XADD', E, '*', 'type', 'queued', 'ts', at, 'step', ARGV[6], 'data', '{}')
   -- A restored stream has a listpack of its exact size: 420 bytes in place of 4.3 KB.
   redis.call('RESTORE', E, 0, redis.call('DUMP', E), 'REPLACE')

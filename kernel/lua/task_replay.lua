@@ -43,7 +43,7 @@ if not h[1] then
 end
 redis.call('HSET', J, 'status', 'queued', 'updated_ts', now, 'result', '', 'error', '', 'replays', number, 'fence', fence,
   'rev', rev)
-listed(KEYS[5], id, redis.call('HGET', J, 'tenant'), created, h[1] or '*', 'queued')
+listed(KEYS[5], id, redis.call('HGET', J, 'tenant'), created, 'queued')
 redis.call('ZADD', KEYS[6], now, id)
 -- What belongs to the last attempt must not be taken for the next one's.
 redis.call('HDEL', J, 'worker', 'delivery', 'told', 'retried', 'entry')

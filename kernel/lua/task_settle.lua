@@ -50,7 +50,7 @@ if ARGV[3] == 'd' then
   if not failed or math.floor(failed / 1048576) < math.floor(tonumber(ARGV[1]) / 1048576) then
     status, rev = 'queued', rev + 1
     redis.call('HSET', J, 'status', status, 'updated_ts', now, 'rev', rev, 'fence', ARGV[1], 'put_off', ARGV[1])
-    listed(KEYS[5], string.sub(J, 5), h[10], created, 'running', status)
+    listed(KEYS[5], string.sub(J, 5), h[10], created, status)
   end
   return {'d', status, tonumber(now), created, rev, ''}
 end
@@ -59,7 +59,7 @@ status, rev = done and 'done' or 'error', rev + 1
 redis.call('HSET', J, 'status', status, done and 'result' or 'error', ARGV[4], 'updated_ts', now, 'rev', rev)
 tell('type', status, 'ts', now, 'step', ARGV[2], 'data', ARGV[5])
 local id = string.sub(J, 5)
-listed(KEYS[5], id, h[10], created, 'running', status)
+listed(KEYS[5], id, h[10], created, status)
 redis.call('ZADD', KEYS[6], now, id)
 -- What others wrote may be no number of seconds.
 local ttl = tonumber(string.match(h[3] or '', '^%d%d?%d?%d?%d?%d?%d?$')) or 0

@@ -44,7 +44,7 @@ if token <= fence then token = fence + 1 end
 rev = rev + 1
 redis.call('HSET', J, 'status', 'running', 'updated_ts', now, 'worker', ARGV[1], 'delivery', ARGV[3], 'rev', rev,
   'entry', ARGV[7])
-listed(KEYS[5], string.sub(J, 5), h[7], created, status, 'running')
+listed(KEYS[5], string.sub(J, 5), h[7], created, 'running')
 if token ~= 1 then redis.call('HSET', J, 'fence', string.format('%d', token)) end
 if ARGV[5] ~= '0' then
   tell('type', 'running', 'ts', now, 'step', ARGV[2], 'data', '{"attempt":' .. ARGV[5] .. '}')

@@ -109,7 +109,7 @@ async def test_counts_follow_every_move(box: Box) -> None:
     assert await box.ledger.counts_by_state("a") == {**nothing, "canceled": 1, "done": 2}
     assert await box.ledger.delete(one, 1 << 50)
     assert await box.ledger.counts_by_state("a") == {**nothing, "done": 2}
-    assert await box.redis.hlen(f"{keys.STATES}:tenants") == 2
+    assert await box.redis.hlen(f"{keys.STATES}-tenants") == 2
 
 
 async def test_a_record_that_expires_leaves_its_indexes(box: Box) -> None:
