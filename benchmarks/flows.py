@@ -54,7 +54,7 @@ from kernel.flows.tails import StoreBus
 from kernel.flows.types import Run
 from kernel.flows.wiring import StoreWiring
 from kernel.lanes.link import command
-from kernel.ledger.base import begin_keys, task_keys
+from kernel.ledger.base import begin_keys
 from kernel.pipe import Command
 from kernel.ratelimit import RateLimit
 from kernel.redis import Arg
@@ -130,7 +130,7 @@ def _ended(job_id: str) -> list[Command]:
     ended: list[Arg] = [1, "worker.run", "o", b'{"ok":true}', b"{}", 3600, 60_000]
     return [
         command(scripts.TASK_START, begin_keys(job_id), began),
-        command(scripts.TASK_SETTLE, task_keys(job_id), ended),
+        command(scripts.TASK_SETTLE, begin_keys(job_id), ended),
     ]
 
 

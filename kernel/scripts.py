@@ -45,7 +45,7 @@ _LANE = ("lane", "lease", "redo")
 _BEGINS = ("due", "wake", "states")
 """What moves a job tells the engine of flows of it, where the job is an attempt at a step, and keeps the indexes."""
 _ENDS = (*_BEGINS, "unpublished")
-"""What ends a job, or opens it again, also notes that this is to be published."""
+"""What ends a job, or opens it again, also notes that this is to be published; `NOTE` does it for `TASK_SETTLE`."""
 
 # The submit.
 SUBMIT_BEGIN = Script("submit_begin", ("submit",), ("digest", "job_id", "lease_ms", "window_ms"))
@@ -131,10 +131,11 @@ SETTLE = Script(
 TASK_START = Script(
     "task_start", ("job", "events", *_BEGINS), ("worker", "step", "delivery", "token", "attempt", "again", "entry")
 )
+NOTE = Script("note", ("unpublished",), (), ("job_id",))
 TASK_EVENTS = Script("task_events", ("job", "events"), ("token", "step", "first"), ("type", "data"))
 TASK_SETTLE = Script(
     "task_settle",
-    ("job", "events", *_ENDS),
+    ("job", "events", *_BEGINS),
     ("token", "step", "outcome", "value", "data", "ttl_s", "deferred_every_ms"),
 )
 TASK_REPLAY = Script(

@@ -13,16 +13,16 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from kernel import scripts
+from kernel import keys, scripts
 from kernel.clock import Clock
 from kernel.lanes.calls import JobCall
 from kernel.lanes.deferring import DEFERRED_EVERY_MS
 from kernel.lanes.item import Item, Report
-from kernel.lanes.link import Link, is_error, lacks_group
+from kernel.lanes.link import Link, command, is_error, lacks_group
 from kernel.lanes.outcomes import Outcomes
 from kernel.lanes.publications import Flush
 from kernel.lanes.types import Claim
-from kernel.ledger.base import record_keys, settle_keys, task_keys
+from kernel.ledger.base import begin_keys, record_keys, settle_keys
 from kernel.pipe import Command, PipeLost
 from kernel.telemetry import tracing
 from kernel.telemetry.logs import get_logger
@@ -59,7 +59,7 @@ class Settler:
         self._calls = [
             JobCall(scripts.SETTLE, settle_keys, (final, "worker.settle", DEFERRED_EVERY_MS)) for final in ("0", "1")
         ]
-        self._task_call = JobCall(scripts.TASK_SETTLE, task_keys, ())
+        self._task_call = JobCall(scripts.TASK_SETTLE, begin_keys, ())
         self._event_call = JobCall(scripts.TASK_EVENTS, record_keys, ())
         self._ttl_s = ttl_s
         self._valid = valid
@@ -144,6 +144,7 @@ class Settler:
         ready = list(self._ready)
         commands = [made for flush in self._published for made in flush.acknowledgements()]
         commands += [made for flush in ready for made in flush.commands()]
+        commands += _notes(groups)
         publications = len(commands)
         commands += [self._event_call.pack(report.claim.job_id, report.args()) for report in reports]
         commands += [self._settle(items) for items in groups]
@@ -219,3 +220,13 @@ class Settler:
             if is_error(reply) and not lacks_group(reply):
                 _log.error("lane_publication_refused", error=str(reply))
                 raise PipeLost(str(reply))
+
+
+def _notes(groups: list[list[Item]]) -> list[Command]:
+    """Notes first that the ends of task jobs are to be published: one command, where each script would take its own."""
+    ends = [item.claim.job_id for items in groups for item in items if _is_end(item)]
+    return [command(scripts.NOTE, [keys.UNPUBLISHED], ends)] if ends else []
+
+
+def _is_end(item: Item) -> bool:
+    return item.claim.queued is not None and item.verdict.kind in {"o", "f"}

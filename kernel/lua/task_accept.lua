@@ -12,14 +12,9 @@
 local J, E, Q, task, id, at = KEYS[1], KEYS[2], KEYS[3], ARGV[1], ARGV[2], ARGV[7]
 local member = task .. '/' .. id
 local h = redis.call('HMGET', J, 'status', 'created_ts', 'entry')
-local noted = redis.call('ZSCORE', KEYS[4], member)
+local noted = redis.call('ZREM', KEYS[4], member) == 1
+if noted and redis.call('HINCRBY', KEYS[6], task, -1) <= 0 then redis.call('HDEL', KEYS[6], task) end
 local made = not h[1]
-
-local function drop_note()
-  if redis.call('ZREM', KEYS[4], member) == 1 and redis.call('HINCRBY', KEYS[6], task, -1) <= 0 then
-    redis.call('HDEL', KEYS[6], task)
-  end
-end
 
 local mine, answered = false, false
 if ARGV[10] ~= '' then
@@ -33,10 +28,7 @@ if made then
   local fresh = tonumber(ARGV[9])
   local t = redis.call('TIME')
   local late = fresh >= 0 and t[1] * 1000 + math.floor(t[2] / 1000) - tonumber(at) >= fresh
-  if answered or (late and not noted and not mine) then
-    drop_note()
-    return {-1, 0}
-  end
+  if answered or (late and not noted and not mine) then return {-1, 0} end
   redis.call('HSET', J, 'job_id', id, 'task', task, 'payload', ARGV[3], 'ttl_s', ARGV[8], 'result', '', 'error', '',
     'status', 'queued', 'created_ts', at, 'updated_ts', at, unpack(ARGV, 12))
   listed(KEYS[9], id, ARGV[11], at, 'queued')
@@ -65,5 +57,4 @@ if made or noted and not h[3] then
   redis.call('HSET', J, 'entry', redis.call('XADD', Q, '*', unpack(fields)))
   redis.call('HINCRBY', KEYS[5], task, 1)
 end
-if noted then drop_note() end
 return {made and 1 or 0, created}

@@ -9,6 +9,7 @@ local length = redis.call('XLEN', KEYS[1])
 local noted = redis.call('ZCARD', KEYS[2])
 local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
+local now_text = string.format('%d', now)
 -- Without an entry nothing is open, whatever was counted (entries may have been deleted by hand); so it is with notes.
 if length == 0 then redis.call('DEL', KEYS[3]) end
 if noted == 0 then redis.call('DEL', KEYS[4]) end
@@ -17,26 +18,28 @@ local function of_task(task)
   return tonumber(redis.call('HGET', KEYS[3], task) or 0) + tonumber(redis.call('HGET', KEYS[4], task) or 0)
 end
 
-local out = {now, 0}
-local refused = false
+local out, refused, counts = {now, 0}, false, {}
 for i = 2, #ARGV, 3 do
   local task, most = ARGV[i], tonumber(ARGV[i + 2])
   local member = task .. '/' .. ARGV[i + 1]
   local verdict = 0
-  if not redis.call('ZSCORE', KEYS[2], member) then
-    if length + noted >= tonumber(ARGV[1]) then
-      verdict = length + noted
-    elseif most > 0 and of_task(task) >= most then
-      verdict = -of_task(task)
-    else
-      redis.call('ZADD', KEYS[2], string.format('%d', now), member)
-      redis.call('HINCRBY', KEYS[4], task, 1)
+  if length + noted >= tonumber(ARGV[1]) then
+    verdict = length + noted
+  elseif most > 0 and of_task(task) + (counts[task] or 0) >= most then
+    verdict = -of_task(task) - (counts[task] or 0)
+  end
+  if verdict == 0 then
+    if redis.call('ZADD', KEYS[2], 'NX', now_text, member) == 1 then
+      counts[task] = (counts[task] or 0) + 1
       noted = noted + 1
     end
+  elseif redis.call('ZSCORE', KEYS[2], member) then
+    verdict = 0
   end
   refused = refused or verdict ~= 0
   out[#out + 1] = verdict
 end
+for task, n in pairs(counts) do redis.call('HINCRBY', KEYS[4], task, n) end
 if refused and length > 0 then
   local oldest = redis.call('XRANGE', KEYS[1], '-', '+', 'COUNT', 1)[1][1]
   out[2] = math.max(0, now - tonumber(string.match(oldest, '^%d+')))

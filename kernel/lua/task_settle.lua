@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- task_settle: records the outcome of an attempt, and ends the job unless another attempt follows
--- KEYS job, events, due, wake, states, unpublished
+-- KEYS job, events, due, wake, states
 -- ARGV token, step, outcome, value, data, ttl_s, deferred_every_ms
 -- returns {verdict, status, updated ms, created ms, revision, error}; {'gone'} where there is no record any more
 -- An outcome is o (done; value is the result) | f (failed for good; value is the error) | r (another attempt follows) |
@@ -8,6 +8,7 @@
 -- an attempt is queued again; `put_off` is the token with which that was, should the reply be lost.
 -- Data is that of the event; ttl_s is for a record that names none. A verdict is n (recorded now) | r, d (told) |
 -- s (this attempt was recorded before) | x (fenced: a later attempt owns the job) | c (the job has ended without it).
+-- Whoever sends an end has noted before that it is to be published, as `note` does for many.
 -- include listed
 local J, E = KEYS[1], KEYS[2]
 -- What others wrote may be no number, or none that fits.
@@ -58,9 +59,7 @@ local done = ARGV[3] == 'o'
 status, rev = done and 'done' or 'error', rev + 1
 redis.call('HSET', J, 'status', status, done and 'result' or 'error', ARGV[4], 'updated_ts', now, 'rev', rev)
 tell('type', status, 'ts', now, 'step', ARGV[2], 'data', ARGV[5])
-local id = string.sub(J, 5)
-listed(KEYS[5], id, h[10], created, status)
-redis.call('ZADD', KEYS[6], now, id)
+listed(KEYS[5], string.sub(J, 5), h[10], created, status)
 -- What others wrote may be no number of seconds.
 local ttl = tonumber(string.match(h[3] or '', '^%d%d?%d?%d?%d?%d?%d?$')) or 0
 if ttl == 0 then ttl = ARGV[6] end

@@ -21,7 +21,7 @@ local function tell(...)
   end
 end
 local h = redis.call('HMGET', J, 'status', 'fence', 'worker', 'delivery', 'created_ts', 'ttl_s', 'tenant', 'trace_id',
-  'rev', 'updated_ts', 'error', 'task', 'flow')
+  'rev', 'updated_ts', 'error', 'task', 'flow', 'entry')
 local status = h[1]
 if not status and redis.call('EXISTS', J) == 0 then return {-1} end
 if h[12] == 'fetch' then return redis.error_reply('ERR it is that of a manifest') end
@@ -49,9 +49,11 @@ if token ~= 1 then redis.call('HSET', J, 'fence', string.format('%d', token)) en
 if ARGV[5] ~= '0' then
   tell('type', 'running', 'ts', now, 'step', ARGV[2], 'data', '{"attempt":' .. ARGV[5] .. '}')
 end
--- A foreign gateway may have set the clock of both running: nothing expires under a live job.
-redis.call('PERSIST', J)
-redis.call('PERSIST', E)
+-- A foreign gateway, which notes no entry, may have set the clock of both running: nothing expires under a live job.
+if not h[14] then
+  redis.call('PERSIST', J)
+  redis.call('PERSIST', E)
+end
 if h[13] then  -- it is an attempt at a step of a flow: an engine is to look at that run
   redis.call('ZADD', KEYS[3], now, string.match(h[13], '^%S*'))
   redis.pcall('XADD', KEYS[4], 'MAXLEN', 1, '*', 'f', '1')

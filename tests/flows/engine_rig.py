@@ -26,7 +26,7 @@ from kernel.flows.state import ended, state_of
 from kernel.flows.types import FlowState, Run
 from kernel.flows.wiring import StoreWiring
 from kernel.ledger import JobRecord, Ledger
-from kernel.ledger.base import begin_keys, task_keys
+from kernel.ledger.base import begin_keys
 from kernel.log.offsets import START
 from kernel.ratelimit import RateLimit
 from kernel.redis import Arg
@@ -207,7 +207,7 @@ class EngineRig:
         await self.begin(job_id)
         if outcome is not None:
             args: list[Arg] = [1, "worker.run", *outcome, b"{}", 3600, 60_000]
-            await self.resources.redis.call(scripts.TASK_SETTLE, task_keys(job_id), args)
+            await self.resources.redis.call(scripts.TASK_SETTLE, begin_keys(job_id), args)
 
     async def record(self, job_id: str) -> dict[str, str]:
         found: dict[bytes, bytes] = await self.redis.execute_command("HGETALL", keys.job(job_id))

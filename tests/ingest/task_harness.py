@@ -16,7 +16,7 @@ from kernel import keys, scripts
 from kernel.config import TASKS
 from kernel.ids import uuid7
 from kernel.ledger import Ledger
-from kernel.ledger.base import begin_keys, task_keys
+from kernel.ledger.base import begin_keys
 from kernel.ledger.task_queue import NewTask
 from tests.ingest.harness import Client, Refusal
 from tests.ingest.served import Served, credentials
@@ -104,7 +104,7 @@ class TaskClient(Served):
         await self.resources.redis.call(scripts.TASK_START, begin_keys(job_id), args)
         outcome, value = ("f", error) if error is not None else ("o", result)
         args = [1, "worker.settle", outcome, json.dumps(value), "{}", 60, 60_000]
-        await self.resources.redis.call(scripts.TASK_SETTLE, task_keys(job_id), args)
+        await self.resources.redis.call(scripts.TASK_SETTLE, begin_keys(job_id), args)
 
     async def expire(self, job_id: str) -> None:
         """The time of a job is over."""

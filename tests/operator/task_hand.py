@@ -4,7 +4,7 @@ from fetchbox.config.v1.config_pb2 import Config
 from fetchbox.jobs.jobs_pb2 import DeadLetterTask, QueuedTask
 from kernel import keys, scripts
 from kernel.ids import uuid7
-from kernel.ledger.base import begin_keys, task_keys
+from kernel.ledger.base import begin_keys
 from kernel.ledger.record import error_json
 from kernel.ledger.task_queue import NewTask, TaskQueue
 from kernel.log.topics import Topics
@@ -47,7 +47,8 @@ class TaskHand:
         """Ends a started job, done or failed; the verdict. Its worker may die before anything is published."""
         value = error_json(code, "no luck", attempts=1) if code else b'{"answer": 42}'
         settled = [token, "worker.settle", "f" if code else "o", value, value, 3600, 60_000]
-        verdict = (await self.clients.call(scripts.TASK_SETTLE, task_keys(task.job_id), settled))[0]
+        await self.clients.call(scripts.NOTE, [keys.UNPUBLISHED], [task.job_id])
+        verdict = (await self.clients.call(scripts.TASK_SETTLE, begin_keys(task.job_id), settled))[0]
         if not published:
             return verdict.decode()
         if code:

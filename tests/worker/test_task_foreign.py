@@ -9,7 +9,7 @@ from fetchbox.config.v1.config_pb2 import Config
 from kernel import scripts
 from kernel.ids import uuid7
 from kernel.ledger import JobRecord
-from kernel.ledger.base import begin_keys, record_keys, task_keys
+from kernel.ledger.base import begin_keys, record_keys
 from kernel.resources import Resources
 from kernel.scripts import Script
 from tests.worker.conftest import Start, eventually
@@ -115,7 +115,7 @@ async def test_a_key_of_another_kind_does_not_keep_a_job_from_its_events(tasks: 
     steps: list[tuple[Script, list[str], list[str | int]]] = [
         (scripts.TASK_START, begin_keys(job_id), ["w", "here", "1-1", 1, 1, 0, "1-1"]),
         (scripts.TASK_EVENTS, record_keys(job_id), [1, "here", 1, "token", "{}"]),
-        (scripts.TASK_SETTLE, task_keys(job_id), [1, "here", "o", "null", "{}", 60, 60_000]),
+        (scripts.TASK_SETTLE, begin_keys(job_id), [1, "here", "o", "null", "{}", 60, 60_000]),
     ]
     for (script, names, args), kind in zip(steps, ("running", "token", "done"), strict=True):
         await tasks.redis.set(f"job:{job_id}:events", "no stream")
