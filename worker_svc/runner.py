@@ -291,6 +291,7 @@ class Runner:
 
     def _free(self, slot: Slot) -> None:
         self.running.discard(slot)
+        del slot.task  # its context holds the slot: both would wait for the garbage collector
         if not self.running:
             self._idle.set()
         self._beckon()

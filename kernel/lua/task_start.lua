@@ -42,8 +42,8 @@ if ARGV[6] == '1' and fence > 0 and h[3] == ARGV[1] and h[4] == ARGV[3] then
 end
 if token <= fence then token = fence + 1 end
 rev = rev + 1
-redis.call('HSET', J, 'status', 'running', 'updated_ts', now, 'worker', ARGV[1], 'delivery', ARGV[3], 'rev', rev,
-  'entry', ARGV[7])
+redis.call('HSET', J, 'status', 'running', 'updated_ts', now, 'worker', ARGV[1], 'delivery', ARGV[3], 'rev', rev)
+if h[14] ~= ARGV[7] then redis.call('HSET', J, 'entry', ARGV[7]) end
 listed(KEYS[5], string.sub(J, 5), h[7], created, 'running')
 if token ~= 1 then redis.call('HSET', J, 'fence', string.format('%d', token)) end
 if ARGV[5] ~= '0' then
