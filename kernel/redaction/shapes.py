@@ -8,22 +8,42 @@ from typing import Final
 HIDDEN: Final = "REDACTED"
 """What stands in place of a secret."""
 
-SHAPE_MARK: Final = r"eyj|sk-|a[ks]ia|gh[a-z]_|glpat-|xox[a-z]-|aiza|private key-----|[0-9]:[0-9a-z_-]{35}"
+SHAPE_MARK: Final = (
+    "eyj|sk[-_]|rk_|a[ks]ia|gh[a-z]_|github_pat_|gl[a-z]{1,6}-|xox[a-z]-|xapp-|aiza|ya29|gocspx|private key-----|hf_|npm_"
+    "|pypi-|sg\\.|whsec_|shp[a-z]{2}_|do[opr]_v1_|age-secret-key|[0-9]:[0-9a-z_-]{35}|hook|/with/key/|//[^/?#\\s]*@"
+)
 """What a text has at least in which a secret is known by its look; for `re` and RE2, whatever the case."""
 _MARK: Final = re.compile(SHAPE_MARK, re.IGNORECASE)
 _SHAPE: Final = re.compile(
     r"(?<![\w-])(?:"
     r"eyJ[A-Za-z0-9_-]{6,}\.[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]*)?"
     r"|sk-[A-Za-z0-9_*.-]{4,}"
+    r"|[sr]k_(?:live|test)_[A-Za-z0-9]{8,}|whsec_[A-Za-z0-9+/=]{8,}"
     r"|A[KS]IA[0-9A-Z]{16}"
-    r"|gh[pousr]_[A-Za-z0-9]{20,}"
-    r"|glpat-[A-Za-z0-9_-]{16,}"
-    r"|xox[a-z]-[A-Za-z0-9-]{8,}"
-    r"|AIza[0-9A-Za-z_-]{30,}"
+    r"|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_[A-Za-z0-9_]{20,}"
+    r"|gl(?:pat|dt|rt|cbt|ptt|ft|soat|agent)-[A-Za-z0-9_.-]{16,}"
+    r"|xox[a-z]-[A-Za-z0-9-]{8,}|xapp-[A-Za-z0-9-]{8,}"
+    r"|AIza[0-9A-Za-z_-]{30,}|ya29\.[0-9A-Za-z_-]{16,}|GOCSPX-[0-9A-Za-z_-]{16,}"
+    r"|hf_[A-Za-z0-9]{16,}|npm_[A-Za-z0-9]{20,}|pypi-[A-Za-z0-9_-]{16,}"
+    r"|SG\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}"
+    r"|shp(?:at|ca|pa|ss)_[A-Fa-f0-9]{16,}|do[opr]_v1_[a-f0-9]{16,}|AGE-SECRET-KEY-[0-9A-Z]{16,}"
     r"|(?:bot)?[0-9]{6,12}:[A-Za-z0-9_-]{35}"
     r")"
 )
-"""Tokens of JSON Web Tokens, OpenAI, AWS, GitHub, GitLab, Slack, Google and Telegram."""
+"""Tokens of JSON Web Tokens, model vendors, Stripe, AWS, GitHub, GitLab, Slack, Google, Hugging Face, npm, PyPI and others.
+"""
+_HOOK: Final = re.compile(
+    r"("
+    r"(?:hooks\.slack(?:-gov)?\.com/(?:services|workflows|triggers)"
+    r"|discord(?:app)?\.com/api/(?:v[0-9]{1,2}/)?webhooks"
+    r"|webhook\.office\.com/webhookb?[0-9]?"
+    r"|hooks\.zapier\.com/hooks/catch|/with/key)/)"
+    r"[^\s\"'<>?#]++",
+    re.IGNORECASE,
+)
+"""Addresses that whoever knows them may post to: of Slack, Discord, Teams, Zapier and IFTTT."""
+_USER: Final = re.compile(r"(?<![\w:/])//[^/?#\s\"'<>@:]*+:[^/?#\s\"'<>@]*+@")
+"""A password in an address that names no scheme."""
 _KEY_BEGINS: Final = re.compile(r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----")
 _KEY_ENDS: Final = re.compile(r"-----END [A-Z ]{0,40}PRIVATE KEY-----")
 
@@ -32,7 +52,8 @@ def shapes(text: str) -> str:
     """The text without secrets that are known by how they look."""
     if not _MARK.search(text):
         return text
-    return _SHAPE.sub(HIDDEN, _without_keys(text))
+    text = _HOOK.sub(lambda found: found[1] + HIDDEN, _without_keys(text))
+    return _USER.sub(f"//{HIDDEN}@", _SHAPE.sub(HIDDEN, text))
 
 
 def _without_keys(text: str) -> str:

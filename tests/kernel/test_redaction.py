@@ -64,6 +64,12 @@ URLS = [
     f"https://b.s3.amazonaws.com/a?X-Amz-Date=20261128&X-Amz-Signature={SECRET}&X-Amz-Security-Token={SECRET}",
     f"https://storage.googleapis.com/b/o?X-Goog-Signature={SECRET}&X-Goog-Credential={SECRET}",
     f"https://b.oss-cn.aliyuncs.com/o?OSSAccessKeyId={SECRET}&Expires=1&Signature={SECRET}",
+    f"https://hooks.slack.com/services/T0001/B0001/{SECRET}",
+    f"https://discord.com/api/webhooks/123456/{SECRET}",
+    f"https://discordapp.com/api/v10/webhooks/123456/{SECRET}?wait=1",
+    f"https://acme.webhook.office.com/webhookb2/a@b/IncomingWebhook/{SECRET}/c",
+    f"https://hooks.zapier.com/hooks/catch/123/{SECRET}/",
+    f"https://maker.ifttt.com/trigger/done/with/key/{SECRET}",
     f"https://c.cloudfront.net/o?Expires=1&Signature={SECRET}&Key-Pair-Id={SECRET}&Policy={SECRET}",
 ]
 LINES = [
@@ -75,6 +81,10 @@ LINES = [
     f"GET https://h/?authToken={SECRET} failed", f"<password>{SECRET}</password>", f"tokens = [{SECRET}, {SECRET}]",
     f"connect.sid: {SECRET}", f"session={SECRET}", f"ticket={SECRET}", f"pwd={SECRET};server=h",
     f"refused eyJhbGciOiJ9.eyJzdWIiOiI{SECRET}.sig", f"key sk-proj-{SECRET}", "AKIAIOSFODNN7EXAMPLE",
+    f"//u:{SECRET}@h/x", f"proxy //u:{SECRET}@h refused", f"at (//app:{SECRET}@db:5432/app)",
+    f"github_pat_{SECRET * 3}", f"hf_{SECRET * 3}", f"npm_{SECRET * 3}", f"whsec_{SECRET}", f"sk_live_{SECRET}",
+    f"SG.{SECRET}.{SECRET}", f"ya29.{SECRET * 3}", f"GOCSPX-{SECRET * 2}", f"xapp-1-{SECRET}", f"pypi-{SECRET * 2}",
+    f"posted to hooks.slack.com/services/T1/B1/{SECRET}, got 404",
     f"-----BEGIN RSA PRIVATE KEY-----\n{SECRET}\n-----END RSA PRIVATE KEY-----",
     f"DSN postgres://app:{SECRET}@db/app?sslmode=off", f"user={SECRET[:0]}x password={SECRET}",
 ]  # fmt: skip
@@ -82,7 +92,7 @@ PLAIN = [
     "got https://a/b?page=2&sort=asc&width=100 twice", "max_tokens=12, total_tokens: 40", "design: ready",
     "token: unexpected end of input", "security.tenant_tokens: must name a tenant", "time 12:30:05 at step 4",
     "http://[::1]:8/", "code=DOWNLOAD_DNS key=resources/a", "the key of the job is manifests/a", "a = b, c: d",
-    "author: me; inside=1", "https://h/?to=http://other/x?page=2&mail=a@b", "https://h/a=b/c;v=1?x=%2F&y=",
+    "author: me; inside=1", "a // b: c @ d", "see //host/a:b@c", "hooks.slack.com is down", "hook: ran", "https://h/?to=http://other/x?page=2&mail=a@b", "https://h/a=b/c;v=1?x=%2F&y=",
     "https://h/p?q=caf%C3%A9%20100%25", '{"a": "b", "n": 1}',
 ]  # fmt: skip
 
@@ -160,7 +170,7 @@ def test_what_has_no_mark_is_not_changed(text: str) -> None:
     [
         "a", "key ", "token ", "token=", "token: a ", "[", "[a]", '"', '\\"', "'", "\\", "--", "--token ", "%", "%25",
         "&a=", ";a=",
-        "//", "@", "a@", "://", "http://a ", "http://h/?a=", "cookie: \n", "eyJ", "eyJaaaaaa.", "sk-",
+        "//", "@", "a@", "//a:", "//a:b@", "::", "hooks.slack.com/services/", "/with/key/", "SG.", "gl", "hook", "://", "http://a ", "http://h/?a=", "cookie: \n", "eyJ", "eyJaaaaaa.", "sk-",
         "1:", "<a>",
         "<token>", "-----BEGIN PRIVATE KEY-----", "Aa", "AA", "_", "=", ":", "token\n", "bearer ", "{", '{"token":',
     ],
