@@ -9,8 +9,8 @@ HIDDEN: Final = "REDACTED"
 """What stands in place of a secret."""
 
 SHAPE_MARK: Final = (
-    "eyj|sk[-_]|rk_|a[ks]ia|gh[a-z]_|github_pat_|gl[a-z]{1,6}-|xox[a-z]-|xapp-|aiza|ya29|gocspx|private key-----|hf_|npm_"
-    "|pypi-|sg\\.|whsec_|shp[a-z]{2}_|do[opr]_v1_|age-secret-key|[0-9]:[0-9a-z_-]{35}|hook|/with/key/|//[^/?#\\s]*@"
+    "eyj|sk[-_]|rk_|a[ks]ia|gh[a-z]_|github_pat_|gl[a-z]{1,6}-|xox[a-z]-|xapp-|aiza|ya29|gocspx|private key-----|hf_"
+    "|npm_|pypi-|sg\\.|whsec_|shp[a-z]{2}_|do[opr]_v1_|age-secret-key|[0-9]:[0-9a-z_-]{35}|hook|/with/key/|//[^/?#\\s]*@"
 )
 """What a text has at least in which a secret is known by its look; for `re` and RE2, whatever the case."""
 _MARK: Final = re.compile(SHAPE_MARK, re.IGNORECASE)
@@ -30,8 +30,7 @@ _SHAPE: Final = re.compile(
     r"|(?:bot)?[0-9]{6,12}:[A-Za-z0-9_-]{35}"
     r")"
 )
-"""Tokens of JSON Web Tokens, model vendors, Stripe, AWS, GitHub, GitLab, Slack, Google, Hugging Face, npm, PyPI and others.
-"""
+"""Tokens of JSON Web Tokens, of model vendors, of Stripe, AWS, GitHub, GitLab, Slack, Google, npm, PyPI and others."""
 _HOOK: Final = re.compile(
     r"("
     r"(?:hooks\.slack(?:-gov)?\.com/(?:services|workflows|triggers)"

@@ -92,7 +92,9 @@ PLAIN = [
     "got https://a/b?page=2&sort=asc&width=100 twice", "max_tokens=12, total_tokens: 40", "design: ready",
     "token: unexpected end of input", "security.tenant_tokens: must name a tenant", "time 12:30:05 at step 4",
     "http://[::1]:8/", "code=DOWNLOAD_DNS key=resources/a", "the key of the job is manifests/a", "a = b, c: d",
-    "author: me; inside=1", "a // b: c @ d", "see //host/a:b@c", "hooks.slack.com is down", "hook: ran", "https://h/?to=http://other/x?page=2&mail=a@b", "https://h/a=b/c;v=1?x=%2F&y=",
+    "author: me; inside=1",
+    "a // b: c @ d", "see //host/a:b@c", "hooks.slack.com is down", "hook: ran",
+    "https://h/?to=http://other/x?page=2&mail=a@b", "https://h/a=b/c;v=1?x=%2F&y=",
     "https://h/p?q=caf%C3%A9%20100%25", '{"a": "b", "n": 1}',
 ]  # fmt: skip
 
@@ -170,7 +172,8 @@ def test_what_has_no_mark_is_not_changed(text: str) -> None:
     [
         "a", "key ", "token ", "token=", "token: a ", "[", "[a]", '"', '\\"', "'", "\\", "--", "--token ", "%", "%25",
         "&a=", ";a=",
-        "//", "@", "a@", "//a:", "//a:b@", "::", "hooks.slack.com/services/", "/with/key/", "SG.", "gl", "hook", "://", "http://a ", "http://h/?a=", "cookie: \n", "eyJ", "eyJaaaaaa.", "sk-",
+        "//a:", "//a:b@", "::", "hooks.slack.com/services/", "/with/key/", "SG.", "gl", "hook",
+        "//", "@", "a@", "://", "http://a ", "http://h/?a=", "cookie: \n", "eyJ", "eyJaaaaaa.", "sk-",
         "1:", "<a>",
         "<token>", "-----BEGIN PRIVATE KEY-----", "Aa", "AA", "_", "=", ":", "token\n", "bearer ", "{", '{"token":',
     ],
