@@ -22,7 +22,6 @@ _OPTIONS = (
 )
 _FLOW_HINTS = {
     "NOT_FOUND": "`fetchbox flows list` shows the runs there are, `fetchbox flows get RUN` the steps of one.",
-    "UNSUPPORTED_JOB_TYPE": "`fetchbox --config FILE flows definitions` shows those of FILE; the servers need it too.",
     "IDEMPOTENCY_CONFLICT": "This id or key was used with another flow or input: use another --id or --key.",
     "GONE": "`fetchbox flows get RUN` shows what became of it.",
     "FAILED_PRECONDITION": "`fetchbox flows get RUN` shows which gates are placed.",

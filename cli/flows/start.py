@@ -16,6 +16,9 @@ from fetchbox.flow.v1.flow_service_pb2 import StartFlowRequest, StartFlowRespons
 from kernel.ids import uuid7
 
 app = typer.Typer()
+_UNKNOWN = {
+    "NOT_FOUND": "`fetchbox --config FILE flows definitions` shows those of FILE; the servers need it too.",
+}
 
 
 @command(app)
@@ -69,7 +72,7 @@ def start(
 
 def _started(options: Settings, request: StartFlowRequest) -> StartFlowResponse:
     option = ("--id", request.flow_id) if request.flow_id else ("--key", request.idempotency_key)
-    with repeatable(option[1], option[0]), channels.flows(options) as stub:
+    with repeatable(option[1], option[0]), channels.flows(options, _UNKNOWN) as stub:
         return stub.StartFlow(request)
 
 

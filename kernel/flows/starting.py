@@ -16,7 +16,7 @@ from fetchbox.config.v1.config_pb2 import Config, Flow, FlowGate
 from fetchbox.errors.v1 import errors_pb2
 from fetchbox.flow.v1.event_pb2 import Event
 from kernel.by_value import by_value
-from kernel.errors import FetchboxError, Violation, unavailable
+from kernel.errors import FetchboxError, Violation, not_found, unavailable
 from kernel.flows import codec, kinds, order, secrets, templates, values
 from kernel.flows.checks import check
 from kernel.flows.definition import order_of_steps, queue_of, with_defaults
@@ -92,7 +92,7 @@ class Starter:
     async def start(self, start: Start) -> Started:
         """The run of a start, its first event stored; a known id gives the run that it has.
 
-        `UNSUPPORTED_JOB_TYPE` for a flow that is not configured, `INVALID_PAYLOAD` where its `id` comes to nothing that
+        `NOT_FOUND` for a flow that is not configured, `INVALID_PAYLOAD` where its `id` comes to nothing that
         can be one, `PAYLOAD_TOO_LARGE`, `RATE_LIMITED`, `IDEMPOTENCY_CONFLICT`; `UNAVAILABLE` leaves the outcome open
         and names the id.
         """
@@ -109,10 +109,7 @@ class Starter:
     def _proposed(self, start: Start) -> tuple[Order, dict[str, str]]:
         """The order as this start would write it, and its secrets."""
         if start.flow not in self._config.flows:
-            raise FetchboxError(
-                errors_pb2.REASON_UNSUPPORTED_JOB_TYPE,
-                f"no flow {start.flow!r} is configured: add a table [flows.{start.flow}] with its steps",
-            )
+            raise not_found(f"no flow {start.flow!r} is configured: add a table [flows.{start.flow}] with its steps")
         definition = with_defaults(self._config, start.flow)
         run = Run(_flow_id(start, definition), start.flow, start.tenant)
         guarded = [key for key in order_of_steps(definition) if _has_secret(definition.steps[key].gate)]

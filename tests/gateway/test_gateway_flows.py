@@ -78,7 +78,7 @@ async def test_runs_and_log_lines_are_read_by_rest(flows: Config, resources: Res
 @pytest.mark.parametrize(
     ("path", "body", "status", "reason"),
     [
-        ("/v1/flows", {"flow": "nothing"}, 403, "UNSUPPORTED_JOB_TYPE"),
+        ("/v1/flows", {"flow": "nothing"}, 404, "NOT_FOUND"),
         ("/v1/flows", {"flow": "plain", "flow_id": "r", "input": 1}, 409, "IDEMPOTENCY_CONFLICT"),
         ("/v1/flows", {"flow": "plain", "flow_id": "a:b"}, 400, "INVALID_PAYLOAD"),
         ("/v1/flows", {"flow": "plain", "input": "x" * 70_000}, 413, "PAYLOAD_TOO_LARGE"),

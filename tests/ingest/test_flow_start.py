@@ -176,7 +176,7 @@ async def test_what_is_wrong_with_a_start_is_named(flows: Config, resources: Res
     flows.flows["named"].id = TEMPLATE
     async with FlowClient.serving(flows, resources) as client:
         unknown = await client.refusal("nothing")
-        assert (unknown.status, unknown.reason) == (403, "UNSUPPORTED_JOB_TYPE")
+        assert (unknown.status, unknown.reason) == (404, "NOT_FOUND")
         assert "[flows.nothing]" in unknown.message
         assert (await client.refusal(flow_id="a:b")).fields == ["flow_id"]
         assert (await client.refusal(tags=[""])).fields == ["tags[0]"]

@@ -249,7 +249,7 @@ def test_runs_are_listed_page_by_page(connected: CommandLine) -> None:
 @pytest.mark.parametrize(
     ("call", "reason", "hint"),
     [
-        (("start", "nowhere"), "UNSUPPORTED_JOB_TYPE", "flows definitions"),
+        (("start", "nowhere"), "NOT_FOUND", "flows definitions"),
         (("get", "nobody"), "NOT_FOUND", "fetchbox flows list"),
         (("watch", "nobody"), "NOT_FOUND", "fetchbox flows list"),
         (("logs", "nobody", "pack"), "NOT_FOUND", "fetchbox flows list"),

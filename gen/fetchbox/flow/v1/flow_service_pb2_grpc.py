@@ -107,7 +107,7 @@ class FlowServiceServicer:
     def StartFlow(self, request, context):
         """Starts a run. Ingest answers after its first event is stored; whatever dies afterwards, the run goes on. Starting
         again with the same `flow_id` or idempotency key answers with the same run, without secrets; with another input it
-        is an `IDEMPOTENCY_CONFLICT`. `UNSUPPORTED_JOB_TYPE` for a flow that is not configured. `UNAVAILABLE` leaves the
+        is an `IDEMPOTENCY_CONFLICT`. `NOT_FOUND` for a flow that is not configured. `UNAVAILABLE` leaves the
         outcome unknown: start again with the same id.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

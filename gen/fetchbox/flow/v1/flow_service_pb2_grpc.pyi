@@ -39,7 +39,7 @@ class FlowServiceStub:
     StartFlow: _grpc.UnaryUnaryMultiCallable[_flow_service_pb2.StartFlowRequest, _flow_service_pb2.StartFlowResponse]
     """Starts a run. Ingest answers after its first event is stored; whatever dies afterwards, the run goes on. Starting
     again with the same `flow_id` or idempotency key answers with the same run, without secrets; with another input it
-    is an `IDEMPOTENCY_CONFLICT`. `UNSUPPORTED_JOB_TYPE` for a flow that is not configured. `UNAVAILABLE` leaves the
+    is an `IDEMPOTENCY_CONFLICT`. `NOT_FOUND` for a flow that is not configured. `UNAVAILABLE` leaves the
     outcome unknown: start again with the same id.
     """
     GetFlow: _grpc.UnaryUnaryMultiCallable[_flow_service_pb2.GetFlowRequest, _flow_pb2.Flow]
@@ -92,7 +92,7 @@ class FlowServiceAsyncStub(FlowServiceStub):
     StartFlow: _aio.UnaryUnaryMultiCallable[_flow_service_pb2.StartFlowRequest, _flow_service_pb2.StartFlowResponse]  # type: ignore[assignment]
     """Starts a run. Ingest answers after its first event is stored; whatever dies afterwards, the run goes on. Starting
     again with the same `flow_id` or idempotency key answers with the same run, without secrets; with another input it
-    is an `IDEMPOTENCY_CONFLICT`. `UNSUPPORTED_JOB_TYPE` for a flow that is not configured. `UNAVAILABLE` leaves the
+    is an `IDEMPOTENCY_CONFLICT`. `NOT_FOUND` for a flow that is not configured. `UNAVAILABLE` leaves the
     outcome unknown: start again with the same id.
     """
     GetFlow: _aio.UnaryUnaryMultiCallable[_flow_service_pb2.GetFlowRequest, _flow_pb2.Flow]  # type: ignore[assignment]
@@ -148,7 +148,7 @@ class FlowServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_flow_service_pb2.StartFlowResponse, _abc.Awaitable[_flow_service_pb2.StartFlowResponse]]:
         """Starts a run. Ingest answers after its first event is stored; whatever dies afterwards, the run goes on. Starting
         again with the same `flow_id` or idempotency key answers with the same run, without secrets; with another input it
-        is an `IDEMPOTENCY_CONFLICT`. `UNSUPPORTED_JOB_TYPE` for a flow that is not configured. `UNAVAILABLE` leaves the
+        is an `IDEMPOTENCY_CONFLICT`. `NOT_FOUND` for a flow that is not configured. `UNAVAILABLE` leaves the
         outcome unknown: start again with the same id.
         """
 
