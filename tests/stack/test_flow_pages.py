@@ -77,14 +77,19 @@ def test_the_webhook_that_the_page_signs_in_python_opens_a_gate(connected: Comma
 
 def _signed(connected: CommandLine, flow_id: str, command: list[str], script: str) -> str:
     """What a program of the page was answered, which has opened the gate of a new run."""
-    run = connected.run("flows", "start", "parcel", "--id", flow_id)
+    # A signature counts once, so each run has a key of its own.
+    key = f"of-{flow_id}"
+    run = connected.run("flows", "start", "parcel", "--id", flow_id, "--input", json.dumps({"key": key}))
     assert run.returncode == 0, run
     deadline = time.monotonic() + 60
     while json.loads(connected.run("flows", "get", flow_id, "--json").stdout).get("waitStep") != "arrive":
         assert time.monotonic() < deadline
         time.sleep(0.05)
     sent = subprocess.run(
-        [*command, script.replace("127.0.0.1:8080", connected.environment["FETCHBOX_GATEWAY_LISTEN"])],
+        [
+            *command,
+            script.replace("127.0.0.1:8080", connected.environment["FETCHBOX_GATEWAY_LISTEN"]).replace("p-7", key),
+        ],
         env=connected.environment | {"PARCELS": PARCELS},
         capture_output=True,
         text=True,
