@@ -9,7 +9,7 @@ PROCESSES ?= 4
 PYTEST := pytest --numprocesses $(PROCESSES) --dist loadfile --no-loadscope-reorder
 # Whoever forbids bytecode pays for it at each start of a process, and the tests start hundreds: 1.7 s become 0.7 s.
 unexport PYTHONDONTWRITEBYTECODE
-ROOMS := kernel ingest_svc worker_svc operator_svc producer_svc pipeline gateway cli
+ROOMS := kernel flows ingest_svc worker_svc operator_svc producer_svc pipeline gateway cli
 PACKAGES := $(ROOMS) tools tests benchmarks examples
 
 .PHONY: help

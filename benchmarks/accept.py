@@ -39,9 +39,9 @@ from fetchbox.ingest.v1.ingest_service_pb2 import SubmitJobRequest
 from fetchbox.ingest.v1.ingest_service_pb2_grpc import IngestServiceStub
 from ingest_svc.bootstrap import build
 from ingest_svc.service import IngestService
-from kernel import keys
-from kernel.config import defaults
-from kernel.resources import Resources
+from kernel.config.loading import defaults
+from kernel.redis import keys
+from kernel.service.resources import Resources
 
 BAR = 0.5
 TIMEOUT = 120.0

@@ -35,10 +35,10 @@ from benchmarks.peers.measure import cpu
 from cli.embedded.process import Child
 from cli.embedded.stack import EmbeddedStack
 from fetchbox.config.v1.config_pb2 import Config
-from kernel import config as configuration
-from kernel import keys
+from kernel.config import loading as configuration
 from kernel.log.shapes import shapes
 from kernel.objects import ObjectStore
+from kernel.redis import keys
 from pipeline.tables import DLQ, LOGS, STATUS, TASKS
 
 BAR: Final = 3.0

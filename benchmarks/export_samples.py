@@ -9,8 +9,8 @@ from fetchbox.config.v1.config_pb2 import JobType
 from fetchbox.jobs.jobs_pb2 import DeadLetterTask, DownloadTask, JobStatus, LogLevel
 from ingest_svc.tasks import stock_tasks
 from kernel.handlers import DefaultHandler, Manifest, Resource
-from kernel.lanes import publications
 from kernel.log.messages import PAYLOAD, TRACEPARENT
+from kernel.queue.streams import publications
 from pipeline.schema.rows import Row
 from pipeline.tables import DLQ, LOGS, STATUS, TASKS, Table
 

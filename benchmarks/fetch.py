@@ -34,12 +34,12 @@ from cli.embedded.stack import EmbeddedStack
 from fetchbox.config.v1.config_pb2 import Config
 from fetchbox.jobs.jobs_pb2 import DownloadTask
 from kernel.breakers import Breakers
+from kernel.breakers.hostgate import RedisHostGates
 from kernel.clock import SystemClock
-from kernel.config import defaults
+from kernel.config.loading import defaults
 from kernel.garbage import collect_seldom
-from kernel.hostgate import RedisHostGates
 from kernel.objects import ObjectStore
-from kernel.redis import RedisClients
+from kernel.redis.clients import RedisClients
 from worker_svc.fetch import Fetcher, policy_of
 from worker_svc.fetch.sink import Objects
 

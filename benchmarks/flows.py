@@ -39,27 +39,27 @@ import uvloop
 from cli.embedded.valkey import Valkey
 from fetchbox.config.v1.config_pb2 import Config
 from fetchbox.flow.v1.event_pb2 import VIEW_TIMELINE
-from kernel import keys, scripts
+from flows.engine.duties import flow_duties
+from flows.gates.starting import Start, Starter
+from flows.journal.journal import VIEWS, stream_of
+from flows.journal.redis_journal import RedisJournal
+from flows.model.events import meta_of
+from flows.model.types import Run
+from flows.publishing.bus import InternalBus
+from flows.publishing.manager import EventManager
+from flows.publishing.wiring import StoreWiring
+from flows.tails.stream_tail import Client
+from flows.tails.tails import StoreBus
+from kernel.breakers.ratelimit import RateLimit
 from kernel.clock import SystemClock
-from kernel.config import defaults
-from kernel.flows.bus import InternalBus
-from kernel.flows.duties import flow_duties
-from kernel.flows.events import meta_of
-from kernel.flows.journal import VIEWS, stream_of
-from kernel.flows.manager import EventManager
-from kernel.flows.redis_journal import RedisJournal
-from kernel.flows.starting import Start, Starter
-from kernel.flows.stream_tail import Client
-from kernel.flows.tails import StoreBus
-from kernel.flows.types import Run
-from kernel.flows.wiring import StoreWiring
-from kernel.lanes.link import command
+from kernel.config.loading import defaults
 from kernel.ledger.base import begin_keys
-from kernel.pipe import Command
-from kernel.ratelimit import RateLimit
-from kernel.redis import Arg
-from kernel.resources import Resources
-from kernel.service import Duty, Service
+from kernel.redis import keys, scripts
+from kernel.redis.clients import Arg
+from kernel.redis.link import command
+from kernel.redis.pipe import Command
+from kernel.service.resources import Resources
+from kernel.service.service import Duty, Service
 from worker_svc.flows import Submitting
 
 _FLOW: Final = "chain"

@@ -37,14 +37,15 @@ from benchmarks.bullmq import Peer
 from cli.embedded.valkey import Valkey
 from fetchbox.config.v1.config_pb2 import Config
 from fetchbox.jobs.jobs_pb2 import DownloadTask
-from kernel import ids, keys
+from kernel import ids
 from kernel.clock import SystemClock
-from kernel.config import defaults
+from kernel.config.loading import defaults
 from kernel.garbage import collect_seldom
-from kernel.lanes.retry import RetryRule
-from kernel.lanes.stream import Claim, StreamLane, Success
 from kernel.ledger import JobRecord, Ledger
-from kernel.redis import RedisClients
+from kernel.queue.streams.stream import Claim, StreamLane, Success
+from kernel.queue.work.retry import RetryRule
+from kernel.redis import keys
+from kernel.redis.clients import RedisClients
 
 _URL = "https://cdn.example.com/gallery/2024/05/01/image-%06d.jpg?size=large"
 _LIMITS = {1: 180.0, 10: 100.0}

@@ -28,17 +28,17 @@ from pathlib import Path
 from cli.embedded.valkey import Valkey
 from fetchbox.config.v1.config_pb2 import Config
 from fetchbox.jobs.jobs_pb2 import DownloadTask
-from kernel import keys
 from kernel.clock import SystemClock
-from kernel.config import defaults
-from kernel.lanes.retry import RetryRule
-from kernel.lanes.stream import StreamLane
-from kernel.lists.job import FileJob
-from kernel.lists.lane import ListLane
-from kernel.lists.names import ListNames
-from kernel.lists.reaper import BUDGET_SECONDS
+from kernel.config.loading import defaults
 from kernel.log.topics import provision
-from kernel.redis import RedisClients
+from kernel.queue.files.lane import ListLane
+from kernel.queue.files.names import ListNames
+from kernel.queue.files.reaper import BUDGET_SECONDS
+from kernel.queue.streams.stream import StreamLane
+from kernel.queue.work.file_job import FileJob
+from kernel.queue.work.retry import RetryRule
+from kernel.redis import keys
+from kernel.redis.clients import RedisClients
 
 _PATIENCE = 300.0
 _JITTER = 1.25

@@ -39,7 +39,7 @@ from cli.embedded.ports import free_ports
 from cli.embedded.process import Child
 from cli.embedded.seaweed import SeaweedFS
 from cli.embedded.valkey import Valkey
-from kernel import keys
+from kernel.redis import keys
 
 BARS = {"first": (10.0, 30.0), "event": (10.0, 30.0)}
 """Median and p99 in ms that are not to be reached."""

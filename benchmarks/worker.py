@@ -22,20 +22,20 @@ import uvloop
 from cli.embedded.valkey import Valkey
 from fetchbox.config.v1.config_pb2 import Config
 from fetchbox.jobs.jobs_pb2 import DownloadTask
+from flows.publishing.bus import internal_bus
+from flows.publishing.manager import EventManager
 from kernel import ids
 from kernel.breakers import Breakers
+from kernel.breakers.hostgate import MemoryHostGates
 from kernel.clock import SystemClock
-from kernel.config import defaults
-from kernel.flows.bus import internal_bus
-from kernel.flows.manager import EventManager
+from kernel.config.loading import defaults
 from kernel.handlers import HandlerRegistry, JobHandler, StoredObject, TaskContext
-from kernel.hostgate import MemoryHostGates
-from kernel.lanes.lanes import Lanes
-from kernel.lanes.worker import WorkerLane
 from kernel.ledger import JobRecord, Ledger
-from kernel.lists.lane import ListLane
 from kernel.objects import ObjectStore
-from kernel.redis import RedisClients
+from kernel.queue.files.lane import ListLane
+from kernel.queue.lanes import Lanes
+from kernel.queue.streams.worker import WorkerLane
+from kernel.redis.clients import RedisClients
 from worker_svc.deadlines import Deadlines
 from worker_svc.endings import Endings
 from worker_svc.fetch import Fetcher

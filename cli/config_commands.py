@@ -22,12 +22,12 @@ def check(context: typer.Context, file: File = None) -> None:
 
     `fetchbox config check fetchbox.toml`
     """
+    from cli.config_files import require_files  # noqa: PLC0415
     from ingest_svc.webhook import channel_secrets  # noqa: PLC0415  # 0.3 s that most commands need not pay
-    from kernel.config import ConfigError  # noqa: PLC0415
-    from kernel.config_files import require_files  # noqa: PLC0415
+    from kernel.config.loading import ConfigError  # noqa: PLC0415
+    from kernel.config.secret_scopes import FETCH_HEADER, PROXY, TASK_ENDPOINT, WEBHOOK  # noqa: PLC0415
+    from kernel.config.secret_values import read_secrets  # noqa: PLC0415
     from kernel.handlers import HandlerRegistry  # noqa: PLC0415
-    from kernel.secret_scopes import FETCH_HEADER, PROXY, TASK_ENDPOINT, WEBHOOK  # noqa: PLC0415
-    from kernel.secret_values import read_secrets  # noqa: PLC0415
     from worker_svc.steps import StepHandlers  # noqa: PLC0415
     from worker_svc.tasks import TaskHandlers  # noqa: PLC0415
 

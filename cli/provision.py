@@ -19,7 +19,7 @@ def provision(config: Config, *, bucket: bool = True) -> None:
 
 async def _provision(config: Config, bucket: bool) -> None:
     from kernel.log.provisioning import provision as provision_streams  # noqa: PLC0415
-    from kernel.resources import Resources  # noqa: PLC0415
+    from kernel.service.resources import Resources  # noqa: PLC0415
 
     resources = await Resources.open(config)
     try:

@@ -17,8 +17,8 @@ from cli.problems import USAGE, CommandError, from_kernel
 from cli.settings import settings
 from fetchbox.config.v1.config_pb2 import Config
 from fetchbox.jobs.jobs_pb2 import DownloadTask, HttpHeader
-from kernel import keys
 from kernel.ids import uuid7
+from kernel.redis import keys
 
 app = typer.Typer()
 _MOST = 2**32 - 1  # what the fields hold
@@ -115,7 +115,7 @@ def _publish(config: Config, tasks: Sequence[DownloadTask]) -> list[str]:
 
 async def _append(config: Config, tasks: Sequence[DownloadTask]) -> list[str]:
     from kernel.log.topics import Topics  # noqa: PLC0415
-    from kernel.redis import RedisClients  # noqa: PLC0415
+    from kernel.redis.clients import RedisClients  # noqa: PLC0415
 
     clients = await RedisClients.open(config.redis)
     try:

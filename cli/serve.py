@@ -20,8 +20,8 @@ from cli.variables import unread
 
 if TYPE_CHECKING:
     from fetchbox.config.v1.config_pb2 import Config
-    from kernel.resources import Resources
-    from kernel.service import Service
+    from kernel.service.resources import Resources
+    from kernel.service.service import Service
 
 app = typer.Typer()
 _HINT = "Is the server named there running? `fetchbox up` starts everything on this machine."
@@ -87,7 +87,7 @@ def chosen(asked: Sequence[Role], config: "Config") -> list[Role]:
     if Role.ALL in wanted:
         wanted |= {role for role in BOOTSTRAPS if is_there(role, config)}
     elif Role.PRODUCER in wanted and not config.producer.scan_dir:
-        from kernel.config import ConfigError  # noqa: PLC0415  # it is loaded by now
+        from kernel.config.loading import ConfigError  # noqa: PLC0415  # it is loaded by now
 
         missing = ConfigError("producer.scan_dir", "is required by the role producer")
         raise config_problem(missing, None, "of this process")
@@ -112,8 +112,8 @@ def run(config: "Config", roles: Sequence[Role], ready_file: Path | None = None)
     """Runs the roles in this process until a signal. Raises a CommandError when they cannot be started."""
     import uvloop  # noqa: PLC0415  # only servers need it
 
-    from kernel.config import ConfigError  # noqa: PLC0415
-    from kernel.config_files import require_files  # noqa: PLC0415
+    from cli.config_files import require_files  # noqa: PLC0415
+    from kernel.config.loading import ConfigError  # noqa: PLC0415
     from kernel.errors import FetchboxError  # noqa: PLC0415
 
     names = "+".join(roles)
@@ -135,8 +135,8 @@ def _hint(error: OSError) -> str:
 
 
 async def _serve(config: "Config", roles: Sequence[Role], name: str, ready_file: Path | None) -> None:
-    from kernel import config as kernel_config  # noqa: PLC0415
-    from kernel.resources import Resources  # noqa: PLC0415
+    from kernel.durations import seconds  # noqa: PLC0415
+    from kernel.service.resources import Resources  # noqa: PLC0415
     from kernel.telemetry import logs, tracing  # noqa: PLC0415
 
     logs.configure(name, config.observability.log_level, config.observability.namespace)
@@ -144,7 +144,7 @@ async def _serve(config: "Config", roles: Sequence[Role], name: str, ready_file:
     resources = await Resources.open(config) if set(roles) != {Role.GATEWAY} else None
     try:
         service = await _together(config, roles, resources, name, ready_file)
-        await service.run_until_signal(kernel_config.seconds(config.worker.drain_grace))
+        await service.run_until_signal(seconds(config.worker.drain_grace))
     finally:
         if resources is not None:
             await resources.close()
@@ -155,8 +155,8 @@ async def _together(
     config: "Config", roles: Sequence[Role], resources: "Resources | None", name: str, ready_file: Path | None
 ) -> "Service":
     from kernel.garbage import collect_seldom  # noqa: PLC0415
-    from kernel.labels import configure_labels  # noqa: PLC0415
-    from kernel.service import Duty, Service  # noqa: PLC0415
+    from kernel.queue.labels import configure_labels  # noqa: PLC0415
+    from kernel.service.service import Duty, Service  # noqa: PLC0415
     from kernel.telemetry.metrics_server import server_of  # noqa: PLC0415
 
     configure_labels(config)

@@ -13,7 +13,7 @@ from cli.problems import USAGE, CommandError
 
 if TYPE_CHECKING:
     from fetchbox.config.v1.config_pb2 import Config
-    from kernel.config import ConfigError
+    from kernel.config.loading import ConfigError
 
 _KEYS = {
     "ingest": "INGEST",
@@ -78,7 +78,8 @@ def existing(path: Path | None) -> Path | None:
 
 def load_config(path: Path | None, environ: Mapping[str, str] | None = None) -> "Config":
     """The checked configuration; `environ` is that of the process unless given. Raises a CommandError."""
-    from kernel import config as kernel_config  # noqa: PLC0415  # 0.3 s that most commands need not pay
+    import flows.definitions  # noqa: F401, PLC0415  # its rules are registered
+    from kernel.config import loading as kernel_config  # noqa: PLC0415  # 0.3 s that most commands need not pay
 
     try:
         return kernel_config.load(path, os.environ if environ is None else environ)

@@ -40,7 +40,7 @@ _INJECTED: Final = re.compile(
 
 def unread(environ: Mapping[str, str], config: "Config") -> Iterator[str]:
     """A line for each variable that overrides nothing and that nothing else reads."""
-    from kernel.config import environment_names  # noqa: PLC0415  # 0.3 s that most commands need not pay
+    from kernel.config.loading import environment_names  # noqa: PLC0415  # 0.3 s that most commands need not pay
 
     names = dict(environment_names())
     known = {*names, *OPTIONS}

@@ -22,8 +22,8 @@ from gateway.limits import Limits
 from gateway.options import Options
 from gateway.server import HttpServer
 from gateway.upstream import Upstream
-from kernel.config import seconds
-from kernel.service import Service
+from kernel.durations import seconds
+from kernel.service.service import Service
 
 
 async def build(config: config_pb2.Config, resources: object = None) -> Service:  # noqa: ARG001 - every service is built alike; this one holds nothing

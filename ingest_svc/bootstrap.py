@@ -10,6 +10,7 @@ from fetchbox.ingest.v1.ingest_service_pb2_grpc import add_IngestServiceServicer
 from fetchbox.task.v1.task_service_pb2 import DESCRIPTOR as TASK_DESCRIPTOR
 from fetchbox.task.v1.task_service_pb2_grpc import add_TaskServiceServicer_to_server
 from ingest_svc import flow_bootstrap, task_views
+from ingest_svc.idempotency import Submits
 from ingest_svc.lost import LostWork
 from ingest_svc.once import Once
 from ingest_svc.publication import Publication, Reached
@@ -22,12 +23,10 @@ from ingest_svc.sweep import Sweep
 from ingest_svc.task_creation import TaskCreator
 from ingest_svc.task_service import TaskService
 from ingest_svc.task_sweep import TaskSweep
-from kernel.announcements import Announcer
 from kernel.auth import OPERATOR, TENANT
-from kernel.config import millis, seconds
-from kernel.grpc_server import GrpcServer
+from kernel.breakers.ratelimit import RateLimit
+from kernel.durations import millis, seconds
 from kernel.handlers import HandlerRegistry
-from kernel.idempotency import Submits
 from kernel.isolation.job_handlers import BUILD, JobChildren
 from kernel.isolation.pool import ChildPool
 from kernel.ledger import JobEvent, Ledger
@@ -35,9 +34,10 @@ from kernel.ledger.leftovers import Leftovers
 from kernel.ledger.task_queue import TaskQueue
 from kernel.log.topics import Topics, provision
 from kernel.offload import Offload
-from kernel.ratelimit import RateLimit
-from kernel.resources import Resources
-from kernel.service import Periodic, Service
+from kernel.queue.announcements import Announcer
+from kernel.rpc.server import GrpcServer
+from kernel.service.resources import Resources
+from kernel.service.service import Periodic, Service
 from kernel.watch import EventSource, Feed, JobWatches
 
 FULL_NAME = DESCRIPTOR.services_by_name["IngestService"].full_name

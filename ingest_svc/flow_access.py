@@ -7,13 +7,13 @@ and steers the runs of its tenant alone. Operators may know of all, and name the
 from collections.abc import Sequence
 
 from fetchbox.errors.v1 import errors_pb2
+from flows.model import order
+from flows.model.order import Order
 from ingest_svc.task_views import tenant_filter
-from kernel import keys
 from kernel.auth import STRANGER, TENANT, Caller
 from kernel.errors import FetchboxError, Violation, no_flow
-from kernel.flows import order
-from kernel.flows.order import Order
-from kernel.redis import RedisClients
+from kernel.redis import keys
+from kernel.redis.clients import RedisClients
 
 
 async def seen(clients: RedisClients, flow_id: str, caller: Caller, tenant: str = "") -> Order:

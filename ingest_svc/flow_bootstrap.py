@@ -5,6 +5,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fetchbox.config.v1.config_pb2 import Config
+from flows.gates.deliveries import Deliveries
+from flows.gates.gates import Gates
+from flows.gates.payloads import Payloads
+from flows.gates.starting import Starter
+from flows.journal.redis_journal import RedisJournal
+from flows.publishing.bus import internal_bus
+from flows.publishing.manager import EventManager
+from flows.publishing.wiring import StoreWiring
+from flows.tails.reading import Reading
+from flows.tails.tails import StoreBus
 from ingest_svc.flow_events import FlowEvents
 from ingest_svc.flow_gates import FlowGates
 from ingest_svc.flow_service import FlowService
@@ -13,22 +23,12 @@ from ingest_svc.known_flows import KnownFlows
 from ingest_svc.publication import Reached
 from ingest_svc.running import Running
 from ingest_svc.webhook import channel_secrets
-from kernel.flows.bus import internal_bus
-from kernel.flows.deliveries import Deliveries
-from kernel.flows.gates import Gates
-from kernel.flows.manager import EventManager
-from kernel.flows.payloads import Payloads
-from kernel.flows.reading import Reading
-from kernel.flows.redis_journal import RedisJournal
-from kernel.flows.starting import Starter
-from kernel.flows.tails import StoreBus
-from kernel.flows.wiring import StoreWiring
+from kernel.breakers.ratelimit import RateLimit
+from kernel.config.secret_scopes import WEBHOOK
+from kernel.config.secret_values import read_secrets
 from kernel.offload import Offload
-from kernel.ratelimit import RateLimit
-from kernel.resources import Resources
-from kernel.secret_scopes import WEBHOOK
-from kernel.secret_values import read_secrets
-from kernel.service import Duty
+from kernel.service.resources import Resources
+from kernel.service.service import Duty
 
 
 @dataclass(frozen=True, slots=True)

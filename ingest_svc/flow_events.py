@@ -4,20 +4,20 @@ from fetchbox.config.v1.config_pb2 import Config
 from fetchbox.errors.v1 import errors_pb2
 from fetchbox.flow.v1 import flow_service_pb2 as pb
 from fetchbox.flow.v1.event_pb2 import Event
+from flows.gates.deliveries import ANY, Correlation, Deliveries, Opens
+from flows.gates.payloads import Payloads
+from flows.model import kinds
+from flows.model.checks import check
+from flows.model.events import meta_of
+from flows.model.types import Context, Run, RunGoneError
+from flows.publishing.manager import EventManager
 from ingest_svc import flow_access
 from ingest_svc.task_views import tenant_filter
 from ingest_svc.webhook import require_json
 from kernel.auth import current_caller
+from kernel.breakers.ratelimit import RateLimit
 from kernel.errors import FetchboxError, Violation
-from kernel.flows import kinds
-from kernel.flows.checks import check
-from kernel.flows.deliveries import ANY, Correlation, Deliveries, Opens
-from kernel.flows.events import meta_of
-from kernel.flows.manager import EventManager
-from kernel.flows.payloads import Payloads
-from kernel.flows.types import Context, Run, RunGoneError
-from kernel.ratelimit import RateLimit
-from kernel.redis import RedisClients
+from kernel.redis.clients import RedisClients
 from kernel.validation import refusal, require_valid
 
 

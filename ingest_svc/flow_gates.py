@@ -11,24 +11,24 @@ from fetchbox.config.v1.config_pb2 import Config
 from fetchbox.errors.v1 import errors_pb2
 from fetchbox.flow.v1 import flow_service_pb2 as pb
 from fetchbox.flow.v1.flow_pb2 import Gate
+from flows.gates import secrets
+from flows.gates.deliveries import ANY, NONE, Correlation, Deliveries, Opens
+from flows.gates.gates import Gates
+from flows.gates.payloads import Payloads
 from ingest_svc import flow_access
 from ingest_svc.request import Headers
 from ingest_svc.signatures import Signatures, elsewhere
 from ingest_svc.task_order import HEAVY_BYTES
 from ingest_svc.task_views import tenant_filter
 from ingest_svc.webhook import payload_of, require_json, require_room, secret_of
-from kernel import keys
 from kernel.auth import STRANGER, TENANT, current_caller
+from kernel.breakers.ratelimit import RateLimit
 from kernel.decompress import CONTENT_ENCODING, IDENTITY, coding_of
 from kernel.errors import FetchboxError, no_flow
-from kernel.flows import secrets
-from kernel.flows.deliveries import ANY, NONE, Correlation, Deliveries, Opens
-from kernel.flows.gates import Gates
-from kernel.flows.payloads import Payloads
-from kernel.keys import RunKey
 from kernel.offload import Offload
-from kernel.ratelimit import RateLimit
-from kernel.redis import RedisClients
+from kernel.redis import keys
+from kernel.redis.clients import RedisClients
+from kernel.redis.keys import RunKey
 from kernel.validation import require_valid
 
 Metadata = Iterable[tuple[str, str | bytes]]

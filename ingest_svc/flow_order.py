@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from fetchbox.errors.v1 import errors_pb2
 from fetchbox.flow.v1.flow_service_pb2 import StartFlowRequest
+from flows.gates.starting import NO_INPUT, Start
 from ingest_svc.request import refused
 from ingest_svc.strict_json import JsonError, read_value
 from ingest_svc.task_order import key_of
@@ -12,7 +13,6 @@ from ingest_svc.task_views import tenant_filter
 from kernel.auth import Caller
 from kernel.by_value import by_value
 from kernel.errors import FetchboxError, Violation
-from kernel.flows.starting import NO_INPUT, Start
 from kernel.validation import require_valid
 
 

@@ -16,6 +16,11 @@ from fetchbox.errors.v1 import errors_pb2
 from fetchbox.flow.v1 import flow_service_pb2 as pb
 from fetchbox.flow.v1.flow_pb2 import Flow, Frame, Gate, GateSecret
 from fetchbox.flow.v1.flow_service_pb2_grpc import FlowServiceServicer
+from flows.gates.starting import Starter
+from flows.journal.run_index import Place
+from flows.model.order import Order
+from flows.tails import showing
+from flows.tails.reading import Reading
 from ingest_svc import flow_access
 from ingest_svc.flow_events import FlowEvents
 from ingest_svc.flow_gates import FlowGates
@@ -29,14 +34,9 @@ from ingest_svc.task_views import tenant_filter
 from kernel import pages
 from kernel.auth import current_caller
 from kernel.errors import FetchboxError, not_found
-from kernel.flows import showing
-from kernel.flows.order import Order
-from kernel.flows.reading import Reading
-from kernel.flows.run_index import Place
-from kernel.flows.starting import Starter
 from kernel.log.offsets import parse_id
 from kernel.offload import Offload
-from kernel.redis import RedisClients
+from kernel.redis.clients import RedisClients
 from kernel.validation import require_valid
 
 Context = grpc.aio.ServicerContext[Any, Any]

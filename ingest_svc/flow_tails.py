@@ -8,13 +8,13 @@ import grpc
 from fetchbox.flow.v1 import flow_service_pb2 as pb
 from fetchbox.flow.v1.event_pb2 import VIEW_LOGS, VIEW_SNAPSHOT, VIEW_STEPS, VIEW_TIMELINE
 from fetchbox.flow.v1.flow_pb2 import Frame
+from flows.model.standing import Standing
+from flows.tails.stream_tail import Client
+from flows.tails.tails import StoreBus
 from ingest_svc import flow_access
 from ingest_svc.known_flows import KnownFlows
 from kernel.auth import TENANT, Caller, current_caller
-from kernel.flows.standing import Standing
-from kernel.flows.stream_tail import Client
-from kernel.flows.tails import StoreBus
-from kernel.redis import RedisClients
+from kernel.redis.clients import RedisClients
 from kernel.validation import require_valid
 from kernel.watch import Beginning, dropper
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from kernel import keys
 from kernel.errors import not_found
-from kernel.redis import RedisClients
+from kernel.redis import keys
+from kernel.redis.clients import RedisClients
 
 
 class KnownFlows:

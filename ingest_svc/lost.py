@@ -19,13 +19,14 @@ from google.protobuf.message import DecodeError
 from fetchbox.config.v1.config_pb2 import Config
 from fetchbox.jobs.jobs_pb2 import DownloadTask
 from ingest_svc import tasks
-from kernel import keys, places, scripts
-from kernel.config import millis
+from ingest_svc.audit import Audit, OpenJob, grace_ms, told_of_delays
+from kernel import places
+from kernel.durations import millis
 from kernel.errors import FetchboxError
-from kernel.ledger.audit import Audit, OpenJob, grace_ms, told_of_delays
 from kernel.ledger.base import Base
 from kernel.objects import ObjectStore
-from kernel.redis import RedisClients
+from kernel.redis import keys, scripts
+from kernel.redis.clients import RedisClients
 from kernel.telemetry import metrics
 from kernel.telemetry.logs import get_logger
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from functools import partial
 
 from fetchbox.errors.v1 import errors_pb2
+from ingest_svc.idempotency import Begun, Submits
 from kernel.clock import Clock
 from kernel.errors import FetchboxError, unavailable
-from kernel.idempotency import Begun, Submits
 from kernel.telemetry import metrics
 
 _FIRST_PAUSE = 0.01

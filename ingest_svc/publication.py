@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 
 from fetchbox.jobs.jobs_pb2 import JobLog
 from ingest_svc.job import Job
-from kernel import keys
 from kernel.ledger import Ledger, job_status
 from kernel.log.topics import Topics
+from kernel.redis import keys
 from kernel.telemetry import metrics
 
 Reached = Callable[[str], None]

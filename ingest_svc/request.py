@@ -14,7 +14,7 @@ from fetchbox.config.v1.config_pb2 import Config, JobType
 from fetchbox.errors.v1 import errors_pb2
 from fetchbox.ingest.v1.ingest_service_pb2 import SubmitJobRequest
 from kernel.auth import Caller
-from kernel.config import job_type
+from kernel.config.loading import job_type
 from kernel.decompress import CONTENT_ENCODING, coding_of
 from kernel.errors import FetchboxError, Violation, invalid
 

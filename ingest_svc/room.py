@@ -2,10 +2,10 @@
 
 from fetchbox.config.v1.config_pb2 import Config
 from fetchbox.errors.v1 import errors_pb2
-from kernel import keys
 from kernel.errors import FetchboxError
 from kernel.log.backlog import Backlogs
-from kernel.redis import RedisClients
+from kernel.redis import keys
+from kernel.redis.clients import RedisClients
 from kernel.telemetry.logs import get_logger
 
 log = get_logger("ingest.room")

@@ -10,10 +10,10 @@ from fetchbox.errors.v1 import errors_pb2
 from fetchbox.jobs.jobs_pb2 import DownloadTask
 from ingest_svc.manifest import violation
 from ingest_svc.request import refused
-from kernel.config_secrets import place_of
+from kernel.config.secret_scopes import FETCH_HEADER, MARK, PROXY, SecretScopes, Use, pool_refusal, task_refusal
+from kernel.config.secrets import place_of
 from kernel.errors import FetchboxError, Violation, failure_name
 from kernel.handlers import Resource
-from kernel.secret_scopes import FETCH_HEADER, MARK, PROXY, SecretScopes, Use, pool_refusal, task_refusal
 from kernel.validation import refusal
 
 _RULE: Final = "secret.scope"

@@ -22,11 +22,11 @@ from ingest_svc.running import Running
 from ingest_svc.secret_rules import SecretRules
 from ingest_svc.submit import Submitter
 from kernel.auth import current_caller
-from kernel.config import millis
+from kernel.breakers.ratelimit import RateLimit
+from kernel.durations import millis
 from kernel.errors import FetchboxError, reason_name
 from kernel.ids import uuid7
 from kernel.offload import Offload
-from kernel.ratelimit import RateLimit
 from kernel.telemetry import metrics, tracing
 
 

@@ -12,14 +12,14 @@ from typing import Final
 
 from fetchbox.config.v1.config_pb2 import FlowEngine
 from fetchbox.errors.v1 import errors_pb2
+from flows.gates.deliveries import ANSWER_MS, Correlation, Once
 from ingest_svc.request import Headers
 from ingest_svc.task_order import HEAVY_BYTES
-from kernel import keys
-from kernel.config import millis, seconds
+from kernel.durations import millis, seconds
 from kernel.errors import FetchboxError
-from kernel.flows.deliveries import ANSWER_MS, Correlation, Once
 from kernel.offload import Offload
-from kernel.redis import RedisClients
+from kernel.redis import keys
+from kernel.redis.clients import RedisClients
 
 VERSION: Final = "v1"
 """The scheme of the default form, and the first line of what is signed."""

@@ -18,13 +18,13 @@ from ingest_svc.once import Claim, Hold, Once, outcome_unknown, unclaimed
 from ingest_svc.publication import Publication, Reached
 from ingest_svc.reading import Reading
 from ingest_svc.secret_rules import SecretRules
-from kernel import keys
 from kernel.clock import Clock
 from kernel.errors import FetchboxError
 from kernel.handlers import HandlerRegistry
 from kernel.handlers.handler import TAG_CHECKSUM
 from kernel.objects import ObjectStore
 from kernel.offload import Offload, is_long
+from kernel.redis import keys
 from kernel.telemetry import metrics
 from kernel.telemetry.logs import get_logger
 

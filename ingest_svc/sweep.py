@@ -9,7 +9,7 @@ from ingest_svc.job import Job
 from ingest_svc.publication import Publication
 from kernel import places
 from kernel.clock import Clock
-from kernel.config import millis
+from kernel.durations import millis
 from kernel.errors import FetchboxError
 from kernel.ledger import JobRecord, Ledger
 from kernel.objects import ObjectStore

@@ -16,12 +16,12 @@ from ingest_svc import task_views
 from ingest_svc.once import Claim, ForeignJobError, Hold, Once, outcome_unknown, unclaimed
 from ingest_svc.publication import Reached
 from ingest_svc.task_order import Order
-from kernel import keys
 from kernel.auth import Caller
 from kernel.errors import FetchboxError
 from kernel.ids import is_key_safe
 from kernel.ledger import Ledger, TaskRecord
 from kernel.ledger.task_queue import Keep, NewTask, TaskQueue
+from kernel.redis import keys
 from kernel.telemetry import metrics
 from kernel.telemetry.logs import get_logger
 

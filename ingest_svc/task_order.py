@@ -14,7 +14,8 @@ from ingest_svc.request import Headers, refused
 from ingest_svc.strict_json import JsonError, read_object
 from kernel.auth import Caller
 from kernel.by_value import by_value
-from kernel.config import millis, task
+from kernel.config.loading import task
+from kernel.durations import millis
 from kernel.errors import FetchboxError, Violation
 from kernel.ids import uuid7
 from kernel.ledger.task_queue import NewTask

@@ -23,12 +23,12 @@ from ingest_svc.secret_rules import SecretRules
 from ingest_svc.task_creation import TaskCreator
 from ingest_svc.task_order import HEAVY_BYTES, checked, read_order
 from kernel import pages
-from kernel.announcements import Announcer
 from kernel.auth import current_caller
+from kernel.breakers.ratelimit import RateLimit
 from kernel.errors import FetchboxError, no_job, reason_name
 from kernel.ledger import Ledger
 from kernel.offload import Offload
-from kernel.ratelimit import RateLimit
+from kernel.queue.announcements import Announcer
 from kernel.telemetry import metrics
 from kernel.validation import require_valid
 from kernel.watch import JobWatches, dropper

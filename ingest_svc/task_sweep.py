@@ -1,7 +1,7 @@
 """Finishes what creations of task jobs left in the outbox."""
 
-from kernel import keys
 from kernel.ledger.task_queue import TaskQueue
+from kernel.redis import keys
 from kernel.telemetry import metrics
 from kernel.telemetry.logs import get_logger
 

@@ -4,9 +4,9 @@ import orjson
 
 from fetchbox.errors.v1 import errors_pb2
 from fetchbox.task.v1.job_pb2 import Job
+from flows.model import label
 from kernel.auth import TENANT, Caller
 from kernel.errors import FetchboxError
-from kernel.flows import label
 from kernel.ledger import JobRecord, TaskRecord
 from kernel.ledger.tasks import json_value
 

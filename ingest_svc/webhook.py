@@ -9,10 +9,10 @@ from fetchbox.config.v1.config_pb2 import Config
 from fetchbox.errors.v1 import errors_pb2
 from ingest_svc.request import Headers, refused
 from ingest_svc.strict_json import JsonError, read_value
-from kernel.config import ConfigError
+from kernel.config.loading import ConfigError
+from kernel.config.secret_values import UnknownSecretError, with_secrets
 from kernel.decompress import decompress
 from kernel.errors import FetchboxError, Violation
-from kernel.secret_values import UnknownSecretError, with_secrets
 
 SECRET_HEADER = "x-fetchbox-secret"  # noqa: S105  # the name of a header
 """The header that may carry the secret of a gate; a query is seen by more eyes."""

@@ -4,38 +4,38 @@ from fetchbox.config.v1.config_pb2 import Config
 from fetchbox.jobs.jobs_pb2 import JobLog
 from fetchbox.operator.v1 import operator_service_pb2 as pb
 from fetchbox.operator.v1.operator_service_pb2_grpc import add_OperatorServiceServicer_to_server
-from kernel.announcements import Announcer
 from kernel.breakers import BreakerLines, Breakers
-from kernel.config import seconds
-from kernel.dead_letters import DeadLetters
-from kernel.grpc_server import GrpcServer
-from kernel.keys import GROUP_OPERATORS
+from kernel.durations import seconds
 from kernel.ledger import JobEvent, Ledger
-from kernel.ledger.expiry import Expiry
 from kernel.ledger.leftovers import Leftovers
-from kernel.ledger.states import StateIndexes
-from kernel.lists.letters import FileLetters
-from kernel.lists.views import ListViews
 from kernel.log.backlog import Backlogs
-from kernel.log.housekeeping import StreamKeeper
-from kernel.log.lines import LineSource
 from kernel.log.topics import Received, Topics, provision
-from kernel.resources import Resources
-from kernel.service import Duty, Periodic, Service
+from kernel.queue.announcements import Announcer
+from kernel.redis.keys import GROUP_OPERATORS
+from kernel.rpc.server import GrpcServer
+from kernel.service.resources import Resources
+from kernel.service.service import Duty, Periodic, Service
 from kernel.watch import EventSource, Feed, JobWatches
+from kernel.watch.log_lines import LineSource
 from operator_svc import circuits, flows, jobs, queues, streams, tail
 from operator_svc.consumer import Consumer
 from operator_svc.dead_letters import DeadLetterOffice
 from operator_svc.expirer import Expirer
+from operator_svc.expiry import Expiry
+from operator_svc.file_letter_list import FileLetters
 from operator_svc.file_letters import FileLetterOffice
+from operator_svc.file_queues import ListViews
 from operator_svc.file_replays import FileReplays
 from operator_svc.health import Check, Health
+from operator_svc.housekeeping import StreamKeeper
+from operator_svc.letter_streams import DeadLetters
 from operator_svc.logs import JobLogs
 from operator_svc.mirror import Mirror
 from operator_svc.proxies import ProxyPools
 from operator_svc.pruner import Pruner
 from operator_svc.replays import Replays
 from operator_svc.service import OperatorService
+from operator_svc.state_indexes import StateIndexes
 from operator_svc.tidier import Tidier
 
 NAME = pb.DESCRIPTOR.services_by_name["OperatorService"].full_name

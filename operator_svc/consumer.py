@@ -13,7 +13,7 @@ from google.protobuf.message import Message
 from kernel.clock import Clock
 from kernel.errors import FetchboxError
 from kernel.log.topics import Group, Received
-from kernel.service import Loop
+from kernel.service.service import Loop
 from kernel.telemetry import metrics
 from kernel.telemetry.logs import get_logger
 

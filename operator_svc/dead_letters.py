@@ -13,10 +13,11 @@ from fetchbox.operator.v1.operator_service_pb2 import (
     PurgeDeadLettersRequest,
     PurgeDeadLettersResponse,
 )
-from kernel import keys, pages, redaction
-from kernel.dead_letters import NEWEST, DeadLetters, Letter, below, job_of
+from kernel import pages, redaction
 from kernel.errors import Violation, invalid
 from kernel.log.offsets import START, parse_id
+from kernel.redis import keys
+from operator_svc.letter_streams import NEWEST, DeadLetters, Letter, below, job_of
 from operator_svc.times import timestamp
 
 CHUNK = 250

@@ -4,9 +4,9 @@ Redis removes the records by itself; this duty takes their names out of the inde
 due. A pass is bounded, so that a day's backlog is worked off over some passes and each of them tells what it did.
 """
 
-from kernel.ledger.expiry import Expiry
 from kernel.telemetry import metrics
 from kernel.telemetry.logs import get_logger
+from operator_svc.expiry import Expiry
 
 _log = get_logger("operator.expirer")
 

@@ -15,7 +15,7 @@ from fetchbox.operator.v1.operator_service_pb2 import (
 )
 from kernel import pages, redaction
 from kernel.errors import Violation, invalid
-from kernel.lists.letters import MOST, FileLetter, FileLetters
+from operator_svc.file_letter_list import MOST, FileLetter, FileLetters
 from operator_svc.times import timestamp
 
 SCAN_LIMIT = 10_000

@@ -10,8 +10,8 @@ from fetchbox.operator.v1.operator_service_pb2 import (
     ReplayFileDeadLettersRequest,
     ReplayFileDeadLettersResponse,
 )
-from kernel.lists.letters import MOST, FileLetter, FileLetters
 from kernel.telemetry import metrics
+from operator_svc.file_letter_list import MOST, FileLetter, FileLetters
 from operator_svc.file_letters import MOST_COUNTED, SCAN_LIMIT
 
 _TOO_MANY = "too_many_replays"

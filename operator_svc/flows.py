@@ -3,14 +3,14 @@
 from pathlib import Path
 
 from fetchbox.config.v1.config_pb2 import Config
-from kernel.config import millis, seconds
-from kernel.flows.archive import Archive
-from kernel.flows.keeping import Keeping
-from kernel.flows.payloads import Payloads
-from kernel.flows.run_entries import IndexKeeping
+from flows.gates.payloads import Payloads
+from flows.journal.archive import Archive
+from flows.journal.keeping import Keeping
+from flows.journal.run_entries import IndexKeeping
+from kernel.durations import millis, seconds
 from kernel.log.exported import Exported
-from kernel.resources import Resources
-from kernel.service import Duty, Periodic
+from kernel.service.resources import Resources
+from kernel.service.service import Duty, Periodic
 
 
 def duties(config: Config, resources: Resources) -> list[Duty]:

@@ -3,10 +3,11 @@
 from google.protobuf import json_format
 
 from fetchbox.operator.v1.job_pb2 import Job, JobError, LogCursor
-from kernel import keys, redaction
+from flows.model import label
+from kernel import redaction
 from kernel.errors import no_job, operator_code
-from kernel.flows import label
 from kernel.ledger import JobRecord, Ledger, operator_status
+from kernel.redis import keys
 from operator_svc.times import timestamp
 
 _UNNAMED = "HANDLER_ERROR"

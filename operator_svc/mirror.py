@@ -7,13 +7,13 @@ status may come when there is none: it makes none, since a job that is over must
 """
 
 from fetchbox.jobs.jobs_pb2 import JobStatus
-from kernel.announcements import Announcer
-from kernel.config import TASKS
+from kernel.config.loading import TASKS
 from kernel.ids import is_key_safe
 from kernel.ledger import Ledger
 from kernel.ledger.record import STEP
 from kernel.log.offsets import SEQ_BITS, parse_id
 from kernel.log.topics import Received
+from kernel.queue.announcements import Announcer
 from kernel.telemetry import metrics
 
 _EARLIER_MS = 3_600_000

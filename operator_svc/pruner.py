@@ -10,13 +10,13 @@ the exporter may not have written into the lake yet, until that has been silent 
 from collections.abc import Sequence
 
 from fetchbox.config.v1.config_pb2 import Config
-from kernel.announcements import Announcer
-from kernel.config import millis
+from kernel.durations import millis
 from kernel.ledger import Ledger
-from kernel.ledger.retention import ExportedJobs, Retention
-from kernel.redis import RedisClients
+from kernel.queue.announcements import Announcer
+from kernel.redis.clients import RedisClients
 from kernel.telemetry import metrics
 from kernel.telemetry.logs import get_logger
+from operator_svc.job_retention import ExportedJobs, Retention
 
 _log = get_logger("operator.pruner")
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from fetchbox.operator.v1.files_pb2 import FileQueue, FileWorker
 from fetchbox.operator.v1.operator_service_pb2 import ListQueuesResponse
 from kernel.breakers import Breakers, names
-from kernel.lists.views import ListViews
+from operator_svc.file_queues import ListViews
 
 
 async def queues(views: ListViews, breakers: Breakers) -> ListQueuesResponse:

@@ -16,14 +16,14 @@ from fetchbox.operator.v1.operator_service_pb2 import (
     ReplayDeadLettersResponse,
     ReplayOutcome,
 )
-from kernel import keys
-from kernel.announcements import Announcer
-from kernel.dead_letters import DeadLetters, Letter, job_of
 from kernel.errors import FetchboxError, Violation, invalid
 from kernel.ledger import Ledger
 from kernel.log.topics import Topics
+from kernel.queue.announcements import Announcer
+from kernel.redis import keys
 from kernel.telemetry import metrics
 from operator_svc import dead_letters
+from operator_svc.letter_streams import DeadLetters, Letter, job_of
 from operator_svc.task_replays import TaskReplays
 
 MAX_LETTERS = 500

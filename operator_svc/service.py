@@ -10,15 +10,15 @@ from fetchbox.operator.v1 import operator_service_pb2 as pb
 from fetchbox.operator.v1.files_pb2 import Breaker
 from fetchbox.operator.v1.job_pb2 import Job, JobEvent, LogEntry
 from fetchbox.operator.v1.operator_service_pb2_grpc import OperatorServiceServicer
-from kernel.announcements import Announcer
 from kernel.breakers import Breakers
 from kernel.ledger import Ledger
-from kernel.lists.views import ListViews
 from kernel.log.backlog import Backlogs
+from kernel.queue.announcements import Announcer
 from kernel.watch import JobWatches, dropper
 from operator_svc import circuits, export, jobs, listing, queues, streams
 from operator_svc.dead_letters import DeadLetterOffice
 from operator_svc.file_letters import FileLetterOffice
+from operator_svc.file_queues import ListViews
 from operator_svc.file_replays import FileReplays
 from operator_svc.health import Health
 from operator_svc.logs import JobLogs

@@ -7,7 +7,7 @@ from fetchbox.operator.v1.job_pb2 import StreamPartition
 from fetchbox.operator.v1.operator_service_pb2 import ListStreamsResponse
 from kernel.log import provisioning
 from kernel.log.backlog import Backlogs
-from kernel.redis import RedisClients
+from kernel.redis.clients import RedisClients
 
 
 async def partitions(backlogs: Backlogs) -> ListStreamsResponse:

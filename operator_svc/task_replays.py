@@ -13,8 +13,8 @@ import binascii
 import orjson
 
 from fetchbox.jobs.jobs_pb2 import DeadLetterTask, QueuedTask
-from kernel.dead_letters import DeadLetters
 from kernel.ledger import Ledger
+from operator_svc.letter_streams import DeadLetters
 
 _REPLAYED = "replayed"
 _ALREADY = "already_replayed"

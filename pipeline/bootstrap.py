@@ -6,15 +6,15 @@ It needs the extra `export`, and imports it: who only wants to know whether it i
 from __future__ import annotations
 
 from fetchbox.config.v1.config_pb2 import Config
-from kernel.config import millis, seconds
+from kernel.durations import millis, seconds
 from kernel.garbage import collect_seldom
-from kernel.labels import configure_labels
 from kernel.ledger import Ledger
 from kernel.log.exported import Exported
 from kernel.log.shapes import shapes
 from kernel.log.topics import provision
-from kernel.resources import Resources
-from kernel.service import Duty, Periodic, Service
+from kernel.queue.labels import configure_labels
+from kernel.service.resources import Resources
+from kernel.service.service import Duty, Periodic, Service
 from pipeline.export.chain import Chain
 from pipeline.export.exporter import Exporter, Progress
 from pipeline.export.flows_source import FlowsSource

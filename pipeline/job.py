@@ -22,7 +22,7 @@ import orjson
 
 from fetchbox.config.v1.config_pb2 import Config
 from kernel.clock import written
-from kernel.config import ConfigError, load
+from kernel.config.loading import ConfigError, load
 from kernel.errors import FetchboxError
 from pipeline.extras import ExtraMissingError, require
 

@@ -9,7 +9,7 @@ from google.protobuf.message import Message
 
 from fetchbox.flow.v1.event_pb2 import Event
 from fetchbox.jobs.jobs_pb2 import DeadLetterTask, DownloadTask, JobLog, JobStatus
-from kernel import keys
+from kernel.redis import keys
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,11 +3,11 @@
 import asyncio
 
 from fetchbox.config.v1.config_pb2 import Config
-from kernel.config import seconds
-from kernel.lists.enqueue import FileQueue
-from kernel.resources import Resources
-from kernel.service import Service
+from kernel.durations import seconds
+from kernel.service.resources import Resources
+from kernel.service.service import Service
 from producer_svc.directory import Directory
+from producer_svc.enqueue import FileQueue
 from producer_svc.intake import Intake
 from producer_svc.producer import Producer
 from producer_svc.reports import Reports

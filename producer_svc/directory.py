@@ -6,7 +6,7 @@ import os
 import stat
 from collections.abc import Sequence
 
-from kernel.config import ConfigError
+from kernel.config.loading import ConfigError
 from producer_svc.found import Found, found
 from producer_svc.reports import Reports
 from producer_svc.rules import Rules

@@ -6,7 +6,7 @@ import os
 import stat
 from typing import NamedTuple
 
-from kernel.lists.enqueue import Mark, mark
+from producer_svc.enqueue import Mark, mark
 
 
 class Found(NamedTuple):

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 from functools import cache
 
-from kernel.config import ConfigError
+from kernel.config.loading import ConfigError
 
 _CLASS = re.compile(r"\[!?\]?[^\]/]*\]")
 

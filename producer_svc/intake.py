@@ -16,10 +16,10 @@ from typing import Final, NamedTuple, TypeVar
 from kernel.clock import Clock
 from kernel.errors import FetchboxError
 from kernel.ids import uuid7
-from kernel.lists.enqueue import BATCH, LOOK, FileQueue, Offer, Put, Reached
-from kernel.lists.job import FileJob, time_text
+from kernel.queue.work.file_job import FileJob, time_text
 from kernel.telemetry import metrics, tracing
 from kernel.telemetry.logs import get_logger
+from producer_svc.enqueue import BATCH, LOOK, FileQueue, Offer, Put, Reached
 from producer_svc.found import Found, look
 from producer_svc.reports import Outcome, Reports
 from producer_svc.rules import Rules

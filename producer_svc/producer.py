@@ -5,7 +5,7 @@
 2. What the globs let through and is no regular, readable file with a name in UTF-8 is reported (`reports.py`).
 3. A file that may still be written waits (`settling.py`).
 4. What is left goes onto the list of its priority, once, as far as rate and backlog let it (`intake.py`,
-   `kernel/lists/enqueue.py`). The process remembers nothing that it could lose.
+   `producer_svc/enqueue.py`). The process remembers nothing that it could lose.
 5. After a scan that saw everything, marks of files that have long been gone are dropped.
 """
 
@@ -15,12 +15,12 @@ import asyncio
 from typing import Final
 
 from kernel.clock import Clock
-from kernel.lists.enqueue import LOOK, FileQueue
-from kernel.service import Loop
+from kernel.service.service import Loop
 from kernel.tasks import ended
 from kernel.telemetry import metrics
 from kernel.telemetry.logs import get_logger
 from producer_svc.directory import Directory
+from producer_svc.enqueue import LOOK, FileQueue
 from producer_svc.found import Found
 from producer_svc.intake import Intake
 from producer_svc.reports import Outcome, Reports

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fetchbox.config.v1.config_pb2 import Config
-from kernel.lists.names import ListNames
+from kernel.queue.files.names import ListNames
 from producer_svc.globs import Globs
 
 

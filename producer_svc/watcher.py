@@ -14,7 +14,7 @@ from typing import Final
 
 from watchfiles import Change, awatch
 
-from kernel.service import Loop
+from kernel.service.service import Loop
 from kernel.tasks import ended
 from kernel.telemetry.logs import get_logger
 from producer_svc.walk import WATCHABLE, Directory

@@ -21,12 +21,12 @@ from cli.embedded.seaweed import SeaweedFS
 from cli.embedded.valkey import Valkey
 from cli.sample_site import SampleSite
 from fetchbox.config.v1.config_pb2 import Config
-from kernel.config import defaults
+from kernel.config.loading import defaults
 from kernel.telemetry import metrics
 from tests.examples import most
 
 if TYPE_CHECKING:
-    from kernel.resources import Resources
+    from kernel.service.resources import Resources
     from tests.kernel.objects.flaky_s3 import FlakyS3
 
 ROOT = Path(__file__).parents[1]
@@ -199,7 +199,7 @@ def loopback(config: Config) -> Config:
 @pytest.fixture
 async def resources(config: Config) -> AsyncIterator["Resources"]:
     """The opened connections of `config`."""
-    from kernel.resources import Resources  # noqa: PLC0415  # most tests need none
+    from kernel.service.resources import Resources  # noqa: PLC0415  # most tests need none
 
     opened = await Resources.open(config)
     yield opened

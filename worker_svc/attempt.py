@@ -10,8 +10,8 @@ from kernel import redaction
 from kernel.clock import Clock
 from kernel.foreign_text import LONGEST_ALL, fit, fit_fields
 from kernel.handlers import StoredObject
-from kernel.lanes.types import Claim
 from kernel.objects import ObjectStore, s3_uri
+from kernel.queue.work.types import Claim
 from worker_svc.fetch import Fetcher, policy_of
 from worker_svc.fetch.circuit import Turn
 

@@ -15,34 +15,34 @@ import grpc
 from fetchbox.config.v1.config_pb2 import Config
 from fetchbox.worker.v1 import worker_service_pb2 as pb
 from fetchbox.worker.v1 import worker_service_pb2_grpc as pb_grpc
-from kernel.announcements import Announcer
+from flows.engine.duties import flow_duties
+from flows.journal.redis_journal import RedisJournal
+from flows.publishing.bus import internal_bus
+from flows.publishing.manager import EventManager
+from flows.publishing.wiring import StoreWiring
 from kernel.breakers import BreakerGauges, BreakerLines, Breakers
-from kernel.config import seconds
-from kernel.flows.bus import internal_bus
-from kernel.flows.duties import flow_duties
-from kernel.flows.manager import EventManager
-from kernel.flows.redis_journal import RedisJournal
-from kernel.flows.wiring import StoreWiring
-from kernel.grpc_server import GrpcServer
+from kernel.breakers.hostgate import RedisHostGates
+from kernel.config.secret_scopes import FETCH_HEADER, PROXY, TASK_ENDPOINT, SecretScopes, task_refusal
+from kernel.config.secret_values import read_secrets
+from kernel.durations import seconds
 from kernel.handlers import HandlerRegistry
-from kernel.hostgate import RedisHostGates
 from kernel.ids import uuid7
 from kernel.isolation.job_handlers import WORK, JobChildren
 from kernel.isolation.pool import ChildPool
-from kernel.labels import configure_labels
-from kernel.lanes.lanes import Lanes
-from kernel.lanes.lending import LendingLane
-from kernel.lanes.remote import RemoteLeases
-from kernel.lanes.worker import WorkerLane
 from kernel.ledger import Ledger
-from kernel.lists.duties import list_duties
-from kernel.lists.lane import ListLane
-from kernel.lists.names import ListNames
 from kernel.log.topics import Topics, provision
-from kernel.resources import Resources
-from kernel.secret_scopes import FETCH_HEADER, PROXY, TASK_ENDPOINT, SecretScopes, task_refusal
-from kernel.secret_values import read_secrets
-from kernel.service import Duty, Periodic, Service
+from kernel.queue.announcements import Announcer
+from kernel.queue.files.duties import list_duties
+from kernel.queue.files.lane import ListLane
+from kernel.queue.files.names import ListNames
+from kernel.queue.labels import configure_labels
+from kernel.queue.lanes import Lanes
+from kernel.queue.streams.lending import LendingLane
+from kernel.queue.streams.remote import RemoteLeases
+from kernel.queue.streams.worker import WorkerLane
+from kernel.rpc.server import GrpcServer
+from kernel.service.resources import Resources
+from kernel.service.service import Duty, Periodic, Service
 from kernel.telemetry import metrics
 from kernel.telemetry.context import about_worker
 from worker_svc.cancel import POLL_SECONDS, CancelWatch

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
-from kernel.lanes.types import Claim, Failure
+from kernel.queue.work.types import Claim, Failure
 from worker_svc.runner import Runner
 from worker_svc.slot import Slot
 
@@ -14,7 +14,7 @@ POLL_SECONDS = 1.0
 
 
 class CancelSource(Protocol):
-    """Where cancellations are learnt from (`kernel.lanes.stream.StreamLane`)."""
+    """Where cancellations are learnt from (`kernel.queue.streams.stream.StreamLane`)."""
 
     async def canceled(self, job_ids: Iterable[str]) -> set[str]:
         """Those of the jobs that have ended."""

@@ -12,14 +12,14 @@ from typing import Final
 
 from fetchbox.errors.v1 import errors_pb2
 from fetchbox.jobs.jobs_pb2 import DownloadTask, QueuedTask
+from flows.model.label import read_label
 from kernel.breakers import Admission, Breakers, names
 from kernel.errors import failure_name
-from kernel.flows.label import read_label
 from kernel.handlers import HandlerRegistry, JobHandler
 from kernel.hostname import UrlError
-from kernel.lanes.deferring import Deferral
-from kernel.lanes.entry import Entry
-from kernel.lanes.types import Claim, Failure, Outcome
+from kernel.queue.streams.deferring import Deferral
+from kernel.queue.streams.entry import Entry
+from kernel.queue.work.types import Claim, Failure, Outcome
 from worker_svc.fetch.url import parse
 from worker_svc.tasks.fault import Fault, fault_of
 
@@ -41,7 +41,7 @@ def is_fresh(entry: Entry) -> bool:
 
 
 class StartGate:
-    """Answers for entries that were delivered (`kernel.lanes.deferring.Gate`)."""
+    """Answers for entries that were delivered (`kernel.queue.streams.deferring.Gate`)."""
 
     def __init__(self, breakers: Breakers, handlers: HandlerRegistry, of_task: Callable[[QueuedTask], str]) -> None:
         """`of_task` names the circuit of a task; empty where it has none here."""

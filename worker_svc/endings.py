@@ -13,7 +13,7 @@ from kernel.errors import is_retryable
 from kernel.foreign_text import fit, fit_fields
 from kernel.handlers import StoredObject
 from kernel.hostname import UrlError
-from kernel.lanes.types import Claim
+from kernel.queue.work.types import Claim
 from worker_svc.fetch.url import parse
 from worker_svc.retries import Retries
 

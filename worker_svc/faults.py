@@ -9,7 +9,7 @@ from kernel.errors import failure_name
 from kernel.handlers import TaskError, text_for_tenants
 from kernel.isolation.job_handlers import HANDLER_CRASHED
 from kernel.isolation.pool import ChildDiedError
-from kernel.lanes.types import Failure
+from kernel.queue.work.types import Failure
 from kernel.telemetry.log_format import Field
 
 HANDLER_ERROR = failure_name(errors_pb2.FAILURE_CODE_HANDLER_ERROR)

@@ -9,13 +9,13 @@ from typing import Any
 from fetchbox.config.v1.config_pb2 import Config
 from fetchbox.errors.v1 import errors_pb2
 from fetchbox.jobs.jobs_pb2 import DownloadTask, HttpHeader
-from kernel import keys
 from kernel.clock import Clock
-from kernel.config import seconds
+from kernel.durations import seconds
 from kernel.errors import failure_name
 from kernel.handlers import HandlerRegistry, JobHandler, StoredObject
-from kernel.lanes.types import Claim, Failure, Outcome, Success
 from kernel.objects import ObjectStore, ObjectStoreError
+from kernel.queue.work.types import Claim, Failure, Outcome, Success
+from kernel.redis import keys
 from kernel.telemetry import metrics, tracing
 from worker_svc.attempt import Attempt
 from worker_svc.endings import Endings

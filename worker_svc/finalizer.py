@@ -30,7 +30,7 @@ _OPEN = ("queued", "running")
 
 
 class FinalSource(Protocol):
-    """Where due finalizations are learnt from (`kernel.lanes.stream.StreamLane`)."""
+    """Where due finalizations are learnt from (`kernel.queue.streams.stream.StreamLane`)."""
 
     async def finals(self, limit: int) -> list[str]:
         """Jobs whose finalization is due and that nobody seems to be at."""

@@ -13,9 +13,9 @@ from fetchbox.config.v1.config_pb2 import Config
 from fetchbox.errors.v1 import errors_pb2 as codes
 from fetchbox.ingest.v1.ingest_service_pb2 import SubmitJobRequest, SubmitJobResponse
 from fetchbox.ingest.v1.ingest_service_pb2_grpc import IngestServiceStub
-from kernel.config import seconds
+from kernel.durations import seconds
 from kernel.errors import failure_name, mapping, reason_of
-from kernel.grpc_channel import open_channel
+from kernel.rpc.channel import open_channel
 from kernel.telemetry import tracing
 
 if TYPE_CHECKING:

@@ -23,14 +23,14 @@ from typing import Any, TypeVar
 
 from fetchbox.config.v1.config_pb2 import Config
 from fetchbox.jobs.jobs_pb2 import DownloadTask, QueuedTask
-from kernel import keys
 from kernel.clock import Clock
 from kernel.errors import Violation, invalid
-from kernel.lanes.lending import LendingLane
-from kernel.lanes.lent import Lent
-from kernel.lanes.remote import RemoteLeases
-from kernel.lanes.types import Claim
 from kernel.ledger.record import FETCH
+from kernel.queue.streams.lending import LendingLane
+from kernel.queue.streams.lent import Lent
+from kernel.queue.streams.remote import RemoteLeases
+from kernel.queue.work.types import Claim
+from kernel.redis import keys
 from worker_svc.waiting import LOOK_SECONDS, Waiting
 
 SURPLUS_SECONDS = 1.0

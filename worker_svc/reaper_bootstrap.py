@@ -7,15 +7,15 @@ the lists looked after while no worker runs.
 from __future__ import annotations
 
 from fetchbox.config.v1.config_pb2 import Config
-from kernel import scripts
-from kernel.config import seconds
-from kernel.labels import configure_labels
-from kernel.lanes.link import Link
-from kernel.lists.duties import list_duties
-from kernel.lists.names import ListNames
-from kernel.lists.promoter import Promoter
-from kernel.resources import Resources
-from kernel.service import Service
+from kernel.durations import seconds
+from kernel.queue.files.duties import list_duties
+from kernel.queue.files.names import ListNames
+from kernel.queue.files.promoter import Promoter
+from kernel.queue.labels import configure_labels
+from kernel.redis import scripts
+from kernel.redis.link import Link
+from kernel.service.resources import Resources
+from kernel.service.service import Service
 
 
 async def build(config: Config, resources: Resources) -> Service:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from fetchbox.config.v1.config_pb2 import Backoff, Config
-from kernel.config import TASKS, seconds, task
-from kernel.lanes.retry import RetryRule
-from kernel.lanes.types import Claim
+from kernel.config.loading import TASKS, task
+from kernel.durations import seconds
+from kernel.queue.work.retry import RetryRule
+from kernel.queue.work.types import Claim
 
 
 class Retries:

@@ -14,10 +14,10 @@ from fetchbox.errors.v1 import errors_pb2
 from fetchbox.jobs.jobs_pb2 import QueuedTask
 from kernel.errors import FetchboxError, Violation, failure_name, invalid
 from kernel.handlers import StoredObject
-from kernel.lanes.lending import LendingLane
-from kernel.lanes.lent import Lent
-from kernel.lanes.remote import FENCED, RemoteLeases
-from kernel.lanes.types import Claim, Failure, Outcome, Success
+from kernel.queue.streams.lending import LendingLane
+from kernel.queue.streams.lent import Lent
+from kernel.queue.streams.remote import FENCED, RemoteLeases
+from kernel.queue.work.types import Claim, Failure, Outcome, Success
 from worker_svc.endings import Endings
 from worker_svc.results import failed_line, stored_line
 from worker_svc.told import check_events, check_result

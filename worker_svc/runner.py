@@ -17,13 +17,13 @@ from functools import partial
 from prometheus_client import Histogram
 
 from fetchbox.errors.v1 import errors_pb2
-from kernel import keys
 from kernel.clock import Clock
 from kernel.errors import FetchboxError, failure_name
 from kernel.ids import uuid7
 from kernel.isolation.waiting import STANDS, Resume
-from kernel.lanes.lanes import Lanes
-from kernel.lanes.types import Claim, Failure, Outcome, Settled
+from kernel.queue.lanes import Lanes
+from kernel.queue.work.types import Claim, Failure, Outcome, Settled
+from kernel.redis import keys
 from kernel.telemetry import metrics
 from kernel.telemetry.logs import get_logger
 from worker_svc.faults import HANDLER_ERROR

@@ -12,9 +12,9 @@ from fetchbox.jobs.jobs_pb2 import DownloadTask, QueuedTask
 from fetchbox.worker.v1 import worker_service_pb2 as pb
 from fetchbox.worker.v1 import worker_service_pb2_grpc as pb_grpc
 from kernel.clock import Clock
-from kernel.config import seconds
+from kernel.durations import seconds
 from kernel.handlers import StoredObject
-from kernel.lanes.worker import WorkerLane
+from kernel.queue.streams.worker import WorkerLane
 from worker_svc.lending import Lending
 from worker_svc.returning import Returning
 from worker_svc.runner import Runner

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 from fetchbox.jobs.jobs_pb2 import JobLog
-from kernel.lanes.types import Claim, Outcome
+from kernel.queue.work.types import Claim, Outcome
 
 
 class Slot:

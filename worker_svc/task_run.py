@@ -12,13 +12,13 @@ from buf.validate import validate_pb2
 from fetchbox.errors.v1 import errors_pb2
 from fetchbox.jobs.jobs_pb2 import JobLog, LogLevel, QueuedTask
 from fetchbox.worker.v1.worker_service_pb2 import TaskEvent
+from flows.model.label import Label, read_label
 from kernel import redaction
 from kernel.clock import Clock
 from kernel.errors import failure_name
-from kernel.flows.label import Label, read_label
 from kernel.foreign_text import fit
 from kernel.handlers import TaskError
-from kernel.lanes.types import Claim
+from kernel.queue.work.types import Claim
 from worker_svc.slot import Slot
 from worker_svc.steps.logs import LEVELS, StepLog, StepLogs
 from worker_svc.task_events import TEXT_LETTERS, Events, TooManyError

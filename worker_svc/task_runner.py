@@ -9,13 +9,13 @@ from typing import Any
 from fetchbox.config.v1.config_pb2 import Config
 from fetchbox.errors.v1 import errors_pb2
 from fetchbox.jobs.jobs_pb2 import QueuedTask
-from kernel import keys
 from kernel.breakers import Breakers
 from kernel.clock import Clock
-from kernel.config import seconds
+from kernel.durations import seconds
 from kernel.errors import failure_name
-from kernel.lanes.types import Claim, Failure, Outcome, Success
-from kernel.lanes.worker import WorkerLane
+from kernel.queue.streams.worker import WorkerLane
+from kernel.queue.work.types import Claim, Failure, Outcome, Success
+from kernel.redis import keys
 from kernel.telemetry import tracing
 from worker_svc.circuits import tell
 from worker_svc.faults import failure_of

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from kernel.clock import Clock
-from kernel.lanes.lending import LendingLane
-from kernel.lanes.worker import WorkerLane
-from kernel.pipe import PipeLost
+from kernel.queue.streams.lending import LendingLane
+from kernel.queue.streams.worker import WorkerLane
+from kernel.redis.pipe import PipeLost
 from kernel.tasks import ended
 from kernel.telemetry.logs import get_logger
 

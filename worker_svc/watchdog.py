@@ -16,7 +16,7 @@ import traceback
 from collections.abc import Callable, Iterable
 
 from kernel.clock import Clock
-from kernel.lanes.types import Claim
+from kernel.queue.work.types import Claim
 from kernel.telemetry.logs import get_logger
 from worker_svc.slot import Slot
 

@@ -14,8 +14,8 @@ from fetchbox.jobs.jobs_pb2 import QueuedTask
 from kernel.breakers import names
 from kernel.errors import failure_name
 from kernel.handlers import TaskHandler
-from kernel.lanes.types import Claim, Failure
 from kernel.ledger.record import STEP
+from kernel.queue.work.types import Claim, Failure
 from kernel.telemetry import metrics
 from worker_svc.steps import StepHandlers, StepPayload
 from worker_svc.task_json import payload_object

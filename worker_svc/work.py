@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable
 
 from fetchbox.jobs.jobs_pb2 import DownloadTask, QueuedTask
-from kernel.lanes.types import Claim, Failure, Outcome
+from kernel.queue.work.types import Claim, Failure, Outcome
 from worker_svc.fetching import TaskRunner
 from worker_svc.files import FileRunner
 from worker_svc.slot import Slot

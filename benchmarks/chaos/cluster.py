@@ -12,7 +12,7 @@ from cli.embedded.process import Child
 from cli.embedded.seaweed import SeaweedFS
 from cli.embedded.valkey import Valkey
 from fetchbox.config.v1.config_pb2 import Config
-from kernel import config as configuration
+from kernel.config import loading as configuration
 
 WORKERS = 2
 

@@ -23,10 +23,10 @@ from benchmarks.chaos.export_blows import Blows
 from benchmarks.chaos.export_producers import Producers
 from benchmarks.chaos.killer import Killer
 from cli.embedded.seaweed import SeaweedFS
-from kernel import config as configuration
+from kernel.config import loading as configuration
 from kernel.log.shapes import shapes
 from kernel.log.topics import provision
-from kernel.resources import Resources
+from kernel.service.resources import Resources
 from tests.kernel.objects.flaky_s3 import FlakyS3
 from tests.outages.rig import UnrulyRedis, off
 

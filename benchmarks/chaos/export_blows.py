@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final
 
-from kernel import keys
 from kernel.errors import FetchboxError
 from kernel.log.exported import Exported
 from kernel.log.offsets import parse_id
-from kernel.redis import RedisClients
+from kernel.redis import keys
+from kernel.redis.clients import RedisClients
 from tests.outages.rig import UnrulyRedis, off, until
 
 _LONGEST_REST: Final = 1.5

@@ -14,17 +14,17 @@ from google.protobuf.message import Message
 from fetchbox.config.v1.config_pb2 import Config
 from fetchbox.flow.v1.event_pb2 import VIEW_TIMELINE
 from fetchbox.jobs.jobs_pb2 import DeadLetterTask, DownloadTask, JobLog, JobStatus
-from kernel import keys
-from kernel.config import millis
+from flows.journal.keeping import Keeping
+from flows.journal.redis_journal import RedisJournal
+from flows.model.kinds import FLOW_ENDS
+from flows.model.types import FlowState, RunGoneError
+from kernel.durations import millis
 from kernel.errors import FetchboxError
-from kernel.flows.keeping import Keeping
-from kernel.flows.kinds import FLOW_ENDS
-from kernel.flows.redis_journal import RedisJournal
-from kernel.flows.types import FlowState, RunGoneError
 from kernel.log.exported import Exported
-from kernel.log.retention import StreamRetention
 from kernel.log.shapes import shapes
-from kernel.resources import Resources
+from kernel.redis import keys
+from kernel.service.resources import Resources
+from operator_svc.stream_retention import StreamRetention
 from pipeline.tables import DLQ, FLOWS, LOGS, STATUS, TASKS
 from tests.flows.journal_rig import append_of, begun, end, line, start, whole
 

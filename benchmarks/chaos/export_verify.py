@@ -13,10 +13,10 @@ import pyarrow.parquet as pq
 from benchmarks.chaos.export_blows import Split
 from benchmarks.chaos.export_producers import JUNK, Produced, Record
 from fetchbox.config.v1.config_pb2 import Config
-from kernel import keys
 from kernel.errors import FetchboxError
 from kernel.log.offsets import parse_id
-from kernel.resources import Resources
+from kernel.redis import keys
+from kernel.service.resources import Resources
 from pipeline.bootstrap import finish
 from pipeline.lake.epochs import Marker
 from pipeline.lake.store import LakeStore

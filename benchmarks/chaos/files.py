@@ -21,12 +21,12 @@ from random import Random
 from benchmarks.chaos import command
 from benchmarks.chaos.cluster import Cluster
 from benchmarks.chaos.killer import Killer
-from kernel import keys
 from kernel.errors import FetchboxError
-from kernel.lists import job
-from kernel.lists.names import ListNames
-from kernel.redis import RedisClients
-from kernel.resources import Resources
+from kernel.queue.files.names import ListNames
+from kernel.queue.work import file_job as job
+from kernel.redis import keys
+from kernel.redis.clients import RedisClients
+from kernel.service.resources import Resources
 
 _QUIET = {"producer-a": "producer", "producer-b": "producer", "reaper": "reaper"}
 _LOOK_SECONDS = 0.5

@@ -10,16 +10,16 @@ from benchmarks.chaos.flow_client import Flown
 from benchmarks.chaos.steps import RUNS
 from fetchbox.config.v1.config_pb2 import Config
 from fetchbox.flow.v1.event_pb2 import Event
-from kernel import keys
-from kernel.flows import views
-from kernel.flows.codec import to_json
-from kernel.flows.events import data_of, meta_of
-from kernel.flows.records import Records
-from kernel.flows.reduce import reduce_runs, reduce_snapshot, reduce_steps
-from kernel.flows.state import state_of
+from flows.journal.records import Records
+from flows.model import views
+from flows.model.codec import to_json
+from flows.model.events import data_of, meta_of
+from flows.model.reduce import reduce_runs, reduce_snapshot, reduce_steps
+from flows.model.state import state_of
 from kernel.log.offsets import START, parse_id
 from kernel.log.redis import RedisLog
-from kernel.resources import Resources
+from kernel.redis import keys
+from kernel.service.resources import Resources
 from tests.flows.legal import violations
 
 _ENDS = {"ok": {"flow.complete"}, "flaky": {"flow.complete"}, "fail": {"flow.failed"}}

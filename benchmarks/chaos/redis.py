@@ -23,7 +23,7 @@ from random import Random
 from cli.embedded.ports import free_ports
 from cli.embedded.seaweed import SeaweedFS
 from fetchbox.config.v1.config_pb2 import Config
-from kernel.config import defaults
+from kernel.config.loading import defaults
 from tests.outages.load import KINDS, Load
 from tests.outages.platform import paced, platform
 from tests.outages.rig import UnrulyRedis, off, torment

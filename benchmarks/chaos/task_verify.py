@@ -10,9 +10,9 @@ from benchmarks.chaos.handlers import TOKENS
 from benchmarks.chaos.task_client import TERMINAL, Watched, attempts, data_of
 from fetchbox.config.v1.config_pb2 import Config
 from fetchbox.jobs.jobs_pb2 import DeadLetterTask
-from kernel import keys
 from kernel.ledger import JobEvent, Ledger
-from kernel.resources import Resources
+from kernel.redis import keys
+from kernel.service.resources import Resources
 
 _FAILING = {"fail": "HANDLER_HTTP_400", "pill": "SYSTEM_CRASH_LOOP"}
 

@@ -11,7 +11,7 @@ from fetchbox.config.v1.config_pb2 import Config
 from fetchbox.operator.v1.job_pb2 import Job
 from kernel.ledger import Ledger
 from kernel.objects import ObjectStore
-from kernel.resources import Resources
+from kernel.service.resources import Resources
 
 _TERMINAL = {"done", "error", "canceled"}
 _AT_ONCE = 16

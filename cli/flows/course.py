@@ -6,10 +6,10 @@ It follows the fold of the timeline, so that what is late or repeated changes no
 from dataclasses import dataclass
 
 from fetchbox.flow.v1.event_pb2 import Event
-from kernel.flows.codec import millis
-from kernel.flows.facts import fact_of
-from kernel.flows.state import apply, ended
-from kernel.flows.types import FlowState, StepState
+from flows.model.codec import millis
+from flows.model.facts import fact_of
+from flows.model.state import apply, ended
+from flows.model.types import FlowState, StepState
 
 
 @dataclass(slots=True)

@@ -25,7 +25,10 @@ def definitions(
 
     `fetchbox flows definitions --config fetchbox.toml`
     """
-    from kernel.flows.definition import order_of_steps, with_defaults  # noqa: PLC0415  # 0.3 s for this command alone
+    from flows.definitions.definition import (  # noqa: PLC0415  # 0.3 s for this command alone
+        order_of_steps,
+        with_defaults,
+    )
 
     loaded = settings(context).load(config)
     flows = {name: with_defaults(loaded, name) for name in sorted(loaded.flows)}

@@ -50,7 +50,7 @@ def export(
 
 
 async def _once(config: "Config") -> int:
-    from kernel.resources import Resources  # noqa: PLC0415  # 0.5 s that other commands need not pay
+    from kernel.service.resources import Resources  # noqa: PLC0415  # 0.5 s that other commands need not pay
     from pipeline.bootstrap import finish  # noqa: PLC0415
 
     resources = await Resources.open(config)

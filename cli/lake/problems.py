@@ -31,7 +31,7 @@ def with_store(config: "Config") -> "Config":
 
     Otherwise the client would ask the metadata address of a cloud, which may not answer, or answer with anything.
     """
-    from kernel.config import defaults  # noqa: PLC0415  # it is loaded by now
+    from kernel.config.loading import defaults  # noqa: PLC0415  # it is loaded by now
 
     if config.object_store != defaults().object_store or _CREDENTIALS & set(os.environ):
         return config

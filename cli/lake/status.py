@@ -65,7 +65,7 @@ async def _look(config: "Config") -> "tuple[list[TableStatus], dict[str, int]]":
 async def _lags(config: "Config", found: "list[TableStatus]") -> dict[str, int]:
     """Empty where Redis does not answer: what is in the lake is known without it."""
     from kernel.errors import FetchboxError  # noqa: PLC0415  # as above
-    from kernel.redis import RedisClients  # noqa: PLC0415
+    from kernel.redis.clients import RedisClients  # noqa: PLC0415
     from pipeline.lake.status import lags  # noqa: PLC0415
 
     try:

@@ -36,7 +36,7 @@ from gateway.envoy import clusters
 from gateway.envoy.filters import Jwt, Limits, filters
 from gateway.envoy.routes import PYTHON, virtual_host
 from gateway.envoy.selection import Selection
-from kernel.config import seconds
+from kernel.durations import seconds
 
 _ANSWER = 16 << 20
 _IDLE_BEATS = 4

@@ -6,11 +6,11 @@ import os
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-from kernel import keys, scripts
 from kernel.breakers.types import BreakerState, Terms
-from kernel.lanes.link import Link, command, is_error
-from kernel.pipe import Command, PipeLost
-from kernel.redis import RedisClients
+from kernel.redis import keys, scripts
+from kernel.redis.clients import RedisClients
+from kernel.redis.link import Link, command, is_error
+from kernel.redis.pipe import Command, PipeLost
 
 _SCRIPTS: Final = (scripts.BREAKER_ASK, scripts.BREAKER_RECORD, scripts.BREAKER_CONCLUDE)
 _PATIENCE: Final = 3.0

@@ -31,7 +31,7 @@ from kernel.breakers.reports import Reports
 from kernel.breakers.types import CLOSED, OPEN, Admission, BreakerState, Terms
 from kernel.clock import Clock
 from kernel.errors import FetchboxError
-from kernel.redis import RedisClients
+from kernel.redis.clients import RedisClients
 from kernel.tasks import ended
 from kernel.telemetry import metrics
 from kernel.telemetry.logs import get_logger

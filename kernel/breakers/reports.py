@@ -9,7 +9,7 @@ from typing import Final
 from kernel.breakers.book import MOST, Book, Standing
 from kernel.clock import Clock
 from kernel.errors import FetchboxError
-from kernel.pipe import Command
+from kernel.redis.pipe import Command
 from kernel.tasks import ended
 from kernel.telemetry.logs import get_logger
 

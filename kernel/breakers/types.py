@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from fetchbox.config.v1 import config_pb2
-from kernel.config import seconds
+from kernel.durations import seconds
 
 CLOSED: Final = "closed"
 HALF_OPEN: Final = "half_open"

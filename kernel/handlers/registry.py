@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from fetchbox.config.v1.config_pb2 import Config, JobType
-from kernel.config import ConfigError
+from kernel.config.loading import ConfigError
 from kernel.handlers.classes import find_class, where_to_look
 from kernel.handlers.error_text import describe
 from kernel.handlers.handler import JobHandler

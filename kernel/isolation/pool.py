@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Final
 
-from kernel.config import ConfigError
+from kernel.config.loading import ConfigError
 from kernel.isolation import frames
 from kernel.isolation.waiting import standing
 from kernel.telemetry.logs import get_logger

@@ -14,12 +14,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from fetchbox.config.v1 import config_pb2
-from kernel import keys, scripts
-from kernel.config import seconds, task
+from kernel.config.loading import task
+from kernel.durations import seconds
 from kernel.errors import unavailable
-from kernel.lanes.link import Link, command, is_error
-from kernel.pipe import Command, PipeLost
-from kernel.redis import RedisClients
+from kernel.redis import keys, scripts
+from kernel.redis.clients import RedisClients
+from kernel.redis.link import Link, command, is_error
+from kernel.redis.pipe import Command, PipeLost
 from kernel.tasks import ended
 from kernel.telemetry.logs import get_logger
 

@@ -6,8 +6,8 @@ from typing import Any
 from redis.exceptions import ResponseError
 
 from fetchbox.config.v1 import config_pb2
-from kernel import keys, scripts
-from kernel.redis import RedisClients, is_other_kind
+from kernel.redis import keys, scripts
+from kernel.redis.clients import RedisClients, is_other_kind
 
 TERMINAL = frozenset({"done", "partial", "error", "canceled"})
 """The words of ledger status that nothing but a replay leaves."""

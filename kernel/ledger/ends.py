@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from kernel import keys, scripts
 from kernel.ledger.base import TERMINAL
 from kernel.ledger.record import FETCH
 from kernel.ledger.records import Records
+from kernel.redis import keys, scripts
 
 
 class Ends(Records):

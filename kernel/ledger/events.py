@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import orjson
 
-from kernel import keys
 from kernel.ledger.base import Base
+from kernel.redis import keys
 
 _COUNT = 500
 """Events of one job in one answer."""

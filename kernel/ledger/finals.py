@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from kernel import keys, scripts
 from kernel.ledger.base import TERMINAL, Base, settle_keys
 from kernel.ledger.record import error_json, stored_results
 from kernel.ledger.records import Records
+from kernel.redis import keys, scripts
 
 
 @dataclass(frozen=True, slots=True)

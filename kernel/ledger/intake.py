@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from itertools import islice
 
-from kernel import keys, scripts
 from kernel.ledger.base import Base, accept_keys
 from kernel.ledger.record import JobRecord, to_fields
+from kernel.redis import keys, scripts
 
 _CHUNK = 1000
 """The most tasks that one script adds, so that no script holds Redis for long."""

@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from kernel import keys, scripts
 from kernel.clock import Clock
-from kernel.config import TASKS
+from kernel.config.loading import TASKS
 from kernel.errors import FetchboxError
 from kernel.ledger.base import TERMINAL
 from kernel.log.offsets import START, parse_id
-from kernel.redis import RedisClients
+from kernel.redis import keys, scripts
+from kernel.redis.clients import RedisClients
 from kernel.tasks import ended
 from kernel.telemetry.logs import get_logger
 

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kernel import keys, scripts
 from kernel.ledger.record import JobRecord
 from kernel.ledger.records import Records, pairs
 from kernel.ledger.state_index import STATES, bounds, index_of
+from kernel.redis import keys, scripts
 
 BUILT = b"all"
 _LEAST = 50

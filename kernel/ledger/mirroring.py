@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from fetchbox.jobs.jobs_pb2 import JobStatus
-from kernel import keys, scripts
 from kernel.ledger.base import TERMINAL, Base, task_keys
 from kernel.ledger.record import error_json, ledger_status
+from kernel.redis import keys, scripts
 
 
 class Mirroring(Base):

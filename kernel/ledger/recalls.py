@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Final
 
 from fetchbox.config.v1 import config_pb2
-from kernel import keys, scripts
-from kernel.config import TASKS, millis, task
+from kernel.config.loading import TASKS, task
+from kernel.durations import millis
 from kernel.ledger.record import STEP
-from kernel.redis import Arg, RedisClients
+from kernel.redis import keys, scripts
+from kernel.redis.clients import Arg, RedisClients
 
 _LANE: Final = keys.QUEUE
 _KEYS: Final = (

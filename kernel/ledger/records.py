@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
-from kernel import keys
 from kernel.ledger.base import Base
 from kernel.ledger.record import FIELDS, JobRecord, from_hash
+from kernel.redis import keys
 
 _SCAN = 200
 """Records read in one round trip."""

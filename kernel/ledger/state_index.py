@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from kernel import keys
 from kernel.ledger.records import pairs
-from kernel.redis import RedisClients
+from kernel.redis import keys
+from kernel.redis.clients import RedisClients
 
 STATES: Final = ("queued", "running", "done", "partial", "error", "canceled")
 """Every state, in the order of the index."""

@@ -7,10 +7,10 @@ from typing import Final
 import orjson
 
 from fetchbox.jobs.jobs_pb2 import QueuedTask
-from kernel import keys, scripts
 from kernel.errors import no_job
 from kernel.ledger.base import Base, delete_keys, reopen_keys, replay_keys, task_keys
 from kernel.ledger.record import FETCH, error_json
+from kernel.redis import keys, scripts
 
 _CANCELED: Final = ("SYSTEM_CANCELED", "the job was canceled")
 

@@ -15,12 +15,12 @@ from dataclasses import dataclass
 
 from fetchbox.config.v1 import config_pb2
 from fetchbox.errors.v1 import errors_pb2
-from kernel import keys
 from kernel.errors import FetchboxError
 from kernel.ledger.admission import Admission, FullError, Keep, NewTask
 from kernel.ledger.leftovers import Leftovers
 from kernel.ledger.recalls import Recalls
-from kernel.redis import RedisClients, Refused
+from kernel.redis import keys
+from kernel.redis.clients import RedisClients, Refused
 from kernel.telemetry.logs import get_logger
 
 __all__ = ["Keep", "NewTask", "Swept", "TaskQueue"]

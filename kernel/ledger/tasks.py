@@ -9,9 +9,9 @@ from typing import Any
 import orjson
 
 from fetchbox.jobs.jobs_pb2 import QueuedTask
-from kernel import keys
 from kernel.ledger.base import Base
 from kernel.ledger.record import FETCH, FIELDS, JobRecord, from_hash
+from kernel.redis import keys
 
 _TEXTS = (b"payload", b"result")
 _NUMBER_DIGITS = 7

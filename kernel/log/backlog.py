@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from fetchbox.config.v1 import config_pb2
-from kernel import keys
 from kernel.log.offsets import START, parse_id
-from kernel.redis import RedisClients, Refused
+from kernel.redis import keys
+from kernel.redis.clients import RedisClients, Refused
 
 _COUNT_CHUNK = 1000
 _COUNT_LIMIT = 10_000

@@ -15,7 +15,7 @@ from fetchbox.config.v1 import config_pb2
 from kernel.log.offsets import MAX_SEQ, parse_id
 from kernel.log.redis import RedisLog
 from kernel.log.shapes import Shape, shapes
-from kernel.redis import RedisClients
+from kernel.redis.clients import RedisClients
 from kernel.telemetry import metrics
 from kernel.telemetry.logs import get_logger
 

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from kernel import keys
 from kernel.log.offsets import parse_id
-from kernel.redis import RedisClients
-from kernel.scripts import EXPORT_NOTE
+from kernel.redis import keys
+from kernel.redis.clients import RedisClients
+from kernel.redis.scripts import EXPORT_NOTE
 
 _FIELDS: Final = ("exporter", "exporter:epoch", "exporter:seen")
 

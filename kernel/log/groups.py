@@ -11,11 +11,11 @@ from typing import Any, Final, Generic, TypeVar
 from google.protobuf.message import Message
 from redis.exceptions import ResponseError
 
-from kernel import keys
 from kernel.log.messages import Received, received
 from kernel.log.offsets import START
-from kernel.redis import BLOCK_LIMIT, RedisClients
-from kernel.scripts import PROVISION
+from kernel.redis import keys
+from kernel.redis.clients import BLOCK_LIMIT, RedisClients
+from kernel.redis.scripts import PROVISION
 from kernel.telemetry.logs import get_logger
 
 M = TypeVar("M", bound=Message)

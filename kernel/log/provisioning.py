@@ -10,12 +10,12 @@ from typing import Final
 
 from fetchbox.config.v1 import config_pb2
 from fetchbox.errors.v1.errors_pb2 import REASON_FAILED_PRECONDITION
-from kernel import keys
 from kernel.errors import FetchboxError
 from kernel.log.groups import create_group
 from kernel.log.shapes import Shape, shapes
-from kernel.patience import patiently
-from kernel.redis import RedisClients
+from kernel.redis import keys
+from kernel.redis.clients import RedisClients
+from kernel.service.patience import patiently
 
 _PARTITIONS: Final = "partitions"
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 from redis.exceptions import ResponseError
 
-from kernel import keys
 from kernel.log.offsets import parse_id
-from kernel.redis import RedisClients
+from kernel.redis import keys
+from kernel.redis.clients import RedisClients
 
 _ASIDE = b"_"
 """What the names of consumers begin with that are nobody: entries wait under them."""

@@ -10,7 +10,7 @@ from redis.exceptions import ResponseError
 from kernel.log.offsets import START
 from kernel.log.store import Entry, Fields, checked
 from kernel.log.waiting import WaitingRoom
-from kernel.redis import RedisClients
+from kernel.redis.clients import RedisClients
 
 _TRIM_STEP: Final = 10_000
 """The most entries that one command removes: trimming never holds up the server for long."""

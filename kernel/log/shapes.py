@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fetchbox.config.v1 import config_pb2
-from kernel import keys
-from kernel.config import millis
+from kernel.durations import millis
+from kernel.redis import keys
 
 
 @dataclass(frozen=True, slots=True)

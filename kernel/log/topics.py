@@ -9,7 +9,6 @@ from google.protobuf.message import Message
 
 from fetchbox.config.v1 import config_pb2
 from fetchbox.jobs import jobs_pb2
-from kernel import keys
 from kernel.log import offsets
 from kernel.log.groups import Group
 from kernel.log.messages import Received, fields_of, received
@@ -17,7 +16,8 @@ from kernel.log.offsets import START
 from kernel.log.provisioning import provision
 from kernel.log.redis import RedisLog
 from kernel.log.store import Entry
-from kernel.redis import RedisClients
+from kernel.redis import keys
+from kernel.redis.clients import RedisClients
 
 __all__ = ["Group", "Received", "Topic", "Topics", "provision"]
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from kernel.errors import FetchboxError
 from kernel.log.offsets import parse_id
-from kernel.redis import RedisClients
+from kernel.redis.clients import RedisClients
 
 _BLOCK_MS: Final = 5_000
 _UNBLOCK_PAUSE: Final = 0.002

@@ -1,8 +1,8 @@
 """The object store: S3 and what speaks like it. `ObjectStore` is the door; the other files stand behind it."""
 
+from kernel.object_keys import is_uri, object_key, parse_uri, s3_uri
 from kernel.objects.errors import ObjectStoreError
 from kernel.objects.info import ObjectInfo
-from kernel.objects.keys import is_uri, object_key, parse_uri, s3_uri
 from kernel.objects.store import ObjectStore
 from kernel.objects.upload import LARGEST, Upload, part_size
 

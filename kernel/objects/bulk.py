@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from kernel.object_keys import object_key
 from kernel.objects.control import ControlPlane
 from kernel.objects.faults import Fault
-from kernel.objects.keys import object_key
 from kernel.objects.retry import Missing, delay, failure, tried
 from kernel.telemetry.logs import get_logger
 

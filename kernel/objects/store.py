@@ -14,12 +14,12 @@ import obstore
 from obstore.store import S3Store
 
 from fetchbox.config.v1 import config_pb2
+from kernel.object_keys import object_key
 from kernel.objects import faults
 from kernel.objects import metadata as user_metadata
 from kernel.objects.bulk import delete_many
 from kernel.objects.control import ControlPlane
 from kernel.objects.info import ObjectInfo
-from kernel.objects.keys import object_key
 from kernel.objects.retry import Missing, failure, tried
 from kernel.objects.upload import Upload, part_size
 

@@ -14,7 +14,7 @@ from typing import Final
 from prometheus_client import CollectorRegistry, ProcessCollector
 
 from fetchbox.errors.v1.errors_pb2 import FailureCode
-from kernel import keys
+from kernel.redis import keys
 from kernel.telemetry.bounded import OTHER
 from kernel.telemetry.bounded import BoundedCounter as Counter
 from kernel.telemetry.bounded import BoundedGauge as Gauge

@@ -12,8 +12,8 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 from prometheus_client.exposition import ThreadingWSGIServer, make_wsgi_app
 
 from fetchbox.config.v1.config_pb2 import Config
-from kernel.config_access import is_loopback
-from kernel.config_addresses import split
+from kernel.config.access import is_loopback
+from kernel.config.addresses import split
 from kernel.telemetry.metrics import REGISTRY
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from typing import Generic, Protocol, Self, TypeAlias, TypeVar
 
 from kernel.clock import Clock
 from kernel.errors import FetchboxError
-from kernel.service import Loop
+from kernel.service.service import Loop
 from kernel.tasks import ended
 from kernel.telemetry.logs import get_logger
 

@@ -16,13 +16,13 @@ from typing import TypeAlias
 import orjson
 
 from fetchbox.operator.v1 import job_pb2
-from kernel import keys
 from kernel.errors import no_job
 from kernel.ledger import JobEvent, JobRecord, Ledger
 from kernel.ledger.base import TERMINAL as ENDED
 from kernel.ledger.events import event_of
 from kernel.log.offsets import START, parse_id
-from kernel.redis import RedisClients
+from kernel.redis import keys
+from kernel.redis.clients import RedisClients
 from kernel.watch.feed import Feed, FellBehindError, Subscription
 from kernel.watch.streams import StreamSource
 

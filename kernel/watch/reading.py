@@ -10,8 +10,8 @@ import hiredis
 from redis.exceptions import ResponseError
 
 from kernel.errors import FetchboxError, unavailable
-from kernel.pipe import Pipe
-from kernel.redis import BLOCK_MARGIN, RedisClients, is_other_kind
+from kernel.redis.clients import BLOCK_MARGIN, RedisClients, is_other_kind
+from kernel.redis.pipe import Pipe
 from kernel.telemetry.logs import get_logger
 
 _log = get_logger("watch.reading")

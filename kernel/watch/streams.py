@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Generic, TypeAlias, TypeVar
 
-from kernel.redis import RedisClients
+from kernel.redis.clients import RedisClients
 from kernel.watch.feed import News
 from kernel.watch.reading import Row, StreamRead
 

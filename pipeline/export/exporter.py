@@ -15,7 +15,7 @@ from typing import Final
 from fetchbox.config.v1.config_pb2 import Exporter as Limits
 from kernel.errors import FetchboxError
 from kernel.log.offsets import parse_id
-from kernel.redis import RedisClients
+from kernel.redis.clients import RedisClients
 from kernel.telemetry import metrics
 from kernel.telemetry.logs import get_logger
 from pipeline.export.chain import Chain

@@ -13,12 +13,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
 from fetchbox.config.v1.config_pb2 import Config
-from kernel import keys
-from kernel.config import millis
+from kernel.durations import millis
 from kernel.errors import unavailable
-from kernel.keys import RunKey
 from kernel.log.offsets import parse_id
-from kernel.redis import RedisClients, Refused, is_other_kind
+from kernel.redis import keys
+from kernel.redis.clients import RedisClients, Refused, is_other_kind
+from kernel.redis.keys import RunKey
 from kernel.telemetry.logs import get_logger
 from pipeline.export.source import Look, Page
 from pipeline.lake.layout import day_of

@@ -12,11 +12,11 @@ from typing import Final
 
 import pyarrow as pa
 
+from flows.model import label
 from kernel import redaction
-from kernel.flows import label
 from kernel.ids import uuid7
 from kernel.ledger import JobRecord, Ledger, operator_status
-from kernel.redis import RedisClients
+from kernel.redis.clients import RedisClients
 from kernel.telemetry.logs import get_logger
 from pipeline.lake.segments import CONTENT_TYPE, encode
 from pipeline.lake.snapshots import LedgerSnapshot, SnapshotFile, commit_key, file_key, slot_of

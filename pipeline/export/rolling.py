@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from fetchbox.config.v1.config_pb2 import Exporter
-from kernel.config import millis
+from kernel.durations import millis
 from kernel.log.offsets import parse_id
 from pipeline.export.judging import State, is_doubtful
 from pipeline.export.source import Look

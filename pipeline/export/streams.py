@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from kernel import keys
 from kernel.errors import FetchboxError, unavailable
 from kernel.log.offsets import START
 from kernel.log.shapes import Shape
-from kernel.redis import RedisClients
+from kernel.redis import keys
+from kernel.redis.clients import RedisClients
 from pipeline.export.source import Look, Page
 from pipeline.schema.rows import Row
 from pipeline.tables import TABLES, Table

@@ -10,7 +10,7 @@ from typing import Final
 from fetchbox.config.v1.config_pb2 import Config
 from kernel.log.offsets import parse_id
 from kernel.log.shapes import shapes
-from kernel.redis import RedisClients
+from kernel.redis.clients import RedisClients
 from pipeline.export.flows_source import FlowsSource
 from pipeline.export.source import Source
 from pipeline.export.streams import stream_sources

@@ -8,7 +8,7 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Final, Self
 
 from fetchbox.config.v1 import config_pb2
-from kernel.config import millis
+from kernel.durations import millis
 from pipeline.lake.compaction import OTHERS
 from pipeline.tables import TABLES
 

@@ -8,9 +8,9 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kernel import keys
-from kernel.flows.codec import event_of
+from flows.model.codec import event_of
 from kernel.log.messages import PAYLOAD, TRACEPARENT
+from kernel.redis import keys
 from pipeline.schema.columns import TIMELINE, TIMESTAMP, place_fields
 from pipeline.schema.rows import Row
 from pipeline.tables import FLOWS, Table

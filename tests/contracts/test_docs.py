@@ -13,9 +13,9 @@ from fetchbox.flow.v1 import data_pb2
 from fetchbox.flow.v1.event_pb2 import View
 from fetchbox.jobs.jobs_pb2 import DownloadTask
 from fetchbox.worker.v1.worker_service_pb2 import TaskEvent
-from kernel import config as configuration
-from kernel import keys
-from kernel.flows.kinds import RULES
+from flows.model.kinds import RULES
+from kernel.config import loading as configuration
+from kernel.redis import keys
 
 ROOT = Path(__file__).parents[2]
 MESSAGING = (ROOT / "docs/messaging.md").read_text()

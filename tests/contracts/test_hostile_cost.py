@@ -24,6 +24,8 @@ from fetchbox.flow.v1 import flow_service_pb2 as flow_pb2
 from fetchbox.ingest.v1.ingest_service_pb2 import SubmitJobRequest
 from fetchbox.ingest.v1.manifest_pb2 import Manifest, Resource
 from fetchbox.task.v1 import task_service_pb2 as task_pb2
+from flows.gates.deliveries import Correlation
+from flows.model.kinds import fits
 from gateway import accept, body
 from gateway.codec import Codec
 from gateway.mismatch import MismatchError
@@ -41,11 +43,9 @@ from ingest_svc.webhook import payload_of
 from kernel import pages, redaction
 from kernel.auth import Authenticator
 from kernel.by_value import by_value
-from kernel.config import defaults
+from kernel.config.loading import defaults
 from kernel.decompress import IDENTITY, decompress
 from kernel.errors import FetchboxError
-from kernel.flows.deliveries import Correlation
-from kernel.flows.kinds import fits
 from kernel.json_count import MOST_VALUES
 from kernel.offload import Offload
 from kernel.telemetry import tracing

@@ -11,7 +11,7 @@ from fetchbox.config.v1.config_pb2 import Config, ProxyPool
 from kernel.breakers import Breakers, BreakerState
 from kernel.clock import SystemClock
 from kernel.objects import ObjectStore
-from kernel.redis import RedisClients
+from kernel.redis.clients import RedisClients
 from tests.fetching.origin import Origin, answer, redirect, then_close, then_hang, then_reset
 from tests.fetching.world import World
 from worker_svc.fetch import Fetcher, FetchFailure

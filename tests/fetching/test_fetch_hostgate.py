@@ -8,10 +8,10 @@ import pytest
 
 from cli.embedded.valkey import Valkey
 from fetchbox.config.v1.config_pb2 import Config
-from kernel import keys
+from kernel.breakers.hostgate import HostGates, MemoryHostGates, RedisHostGates
 from kernel.clock import SystemClock
-from kernel.hostgate import HostGates, MemoryHostGates, RedisHostGates
-from kernel.redis import RedisClients
+from kernel.redis import keys
+from kernel.redis.clients import RedisClients
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import zstandard
 
 from fetchbox.config.v1.config_pb2 import JobType
 from fetchbox.jobs.jobs_pb2 import DownloadTask, ProxyHint, StorageHint, TaskAttributes
-from kernel.config import defaults
+from kernel.config.loading import defaults
 from kernel.telemetry import metrics
 from tests.fetching.origin import Connection, Request, answer, drip, echo, then_hang
 from tests.fetching.world import World

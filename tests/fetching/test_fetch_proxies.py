@@ -11,9 +11,9 @@ import trustme
 from aiohttp.abc import ResolveResult
 
 from kernel.breakers import Admission, Breakers
+from kernel.breakers.hostgate import MemoryHostGates
 from kernel.clock import SystemClock
-from kernel.hostgate import MemoryHostGates
-from kernel.redis import RedisClients
+from kernel.redis.clients import RedisClients
 from tests.fetching.cases.proxy import forward, pool
 from tests.fetching.cases.tls import client_context, server_context
 from tests.fetching.origin import Answer, Connection, Origin, Request, answer, chunked, redirect, then_close, then_reset

@@ -3,7 +3,7 @@
 import pytest
 
 from fetchbox.config.v1.config_pb2 import Secret
-from kernel.config import job_type
+from kernel.config.loading import job_type
 from tests.fetching.cases.proxy import forward
 from tests.fetching.origin import echo, redirect
 from tests.fetching.world import FixedNames, World

@@ -10,10 +10,10 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 
 from fetchbox.config.v1.config_pb2 import Config, Secret
 from fetchbox.jobs.jobs_pb2 import DownloadTask, HttpHeader, ProxyHint, TaskAttributes
+from kernel.breakers.hostgate import HostGates, MemoryHostGates
 from kernel.clock import SystemClock
-from kernel.config import job_type
+from kernel.config.loading import job_type
 from kernel.errors import is_retryable
-from kernel.hostgate import HostGates, MemoryHostGates
 from kernel.objects import ObjectStore
 from tests.fetching.origin import Origin
 from worker_svc.fetch import Fetched, Fetcher, FetchFailure, policy_of

@@ -15,13 +15,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fetchbox.config.v1.config_pb2 import Config
-from kernel.flows.bus import internal_bus
-from kernel.flows.duties import flow_duties
-from kernel.flows.manager import EventManager
-from kernel.flows.redis_journal import RedisJournal
-from kernel.flows.wiring import StoreWiring
-from kernel.resources import Resources
-from kernel.service import Service
+from flows.engine.duties import flow_duties
+from flows.journal.redis_journal import RedisJournal
+from flows.publishing.bus import internal_bus
+from flows.publishing.manager import EventManager
+from flows.publishing.wiring import StoreWiring
+from kernel.service.resources import Resources
+from kernel.service.service import Service
 from worker_svc.flows import Submitting
 
 

@@ -12,26 +12,26 @@ from google.protobuf.json_format import ParseDict
 
 from fetchbox.config.v1.config_pb2 import Config, Flow
 from fetchbox.flow.v1.event_pb2 import VIEW_TIMELINE, Event
-from kernel import keys, scripts
-from kernel.flows.bus import InternalBus
-from kernel.flows.course import Problem
-from kernel.flows.deliveries import Deliveries
-from kernel.flows.duties import flow_duties
-from kernel.flows.gates import Gates
-from kernel.flows.manager import EventManager
-from kernel.flows.redis_journal import RedisJournal
-from kernel.flows.sending import Manifest, Postponed
-from kernel.flows.starting import Start, Starter
-from kernel.flows.state import ended, state_of
-from kernel.flows.types import FlowState, Run
-from kernel.flows.wiring import StoreWiring
+from flows.engine.duties import flow_duties
+from flows.engine.sending import Manifest, Postponed
+from flows.gates.deliveries import Deliveries
+from flows.gates.gates import Gates
+from flows.gates.starting import Start, Starter
+from flows.journal.redis_journal import RedisJournal
+from flows.model.course import Problem
+from flows.model.state import ended, state_of
+from flows.model.types import FlowState, Run
+from flows.publishing.bus import InternalBus
+from flows.publishing.manager import EventManager
+from flows.publishing.wiring import StoreWiring
+from kernel.breakers.ratelimit import RateLimit
 from kernel.ledger import JobRecord, Ledger
 from kernel.ledger.base import begin_keys
 from kernel.log.offsets import START
-from kernel.ratelimit import RateLimit
-from kernel.redis import Arg
-from kernel.resources import Resources
-from kernel.service import Service
+from kernel.redis import keys, scripts
+from kernel.redis.clients import Arg
+from kernel.service.resources import Resources
+from kernel.service.service import Service
 from tests.flows.legal import violations
 
 FLOW: Final = "f"

@@ -6,8 +6,8 @@ import asyncio
 import random
 import sys
 
+from flows.gates.deliveries import Hit
 from kernel.errors import FetchboxError
-from kernel.flows.deliveries import Hit
 from tests.flows.gate_rig import GateRig
 
 

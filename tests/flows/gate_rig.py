@@ -11,24 +11,25 @@ from google.protobuf.json_format import ParseDict
 
 from fetchbox.config.v1.config_pb2 import Config, Flow
 from fetchbox.flow.v1.event_pb2 import VIEW_TIMELINE, Event
-from kernel.config import defaults
-from kernel.flows import order, secrets
-from kernel.flows.bus import InternalBus
-from kernel.flows.decide import decide
-from kernel.flows.decision import Chance, Decision, Settings
-from kernel.flows.definition import with_defaults
-from kernel.flows.deliveries import ANY, NONE, By, Correlation, Delivered, Deliveries, Hit, Opens
-from kernel.flows.gates import Gates
-from kernel.flows.manager import EventManager
-from kernel.flows.order import Order
-from kernel.flows.redis_journal import RedisJournal
-from kernel.flows.starting import begin
-from kernel.flows.state import state_of
-from kernel.flows.types import ConflictError, Context, FlowState, Run, RunGoneError
-from kernel.flows.wiring import StoreWiring
+from flows.definitions.definition import with_defaults
+from flows.engine.decide import decide
+from flows.engine.decision import Chance, Decision, Settings
+from flows.gates import secrets
+from flows.gates.deliveries import ANY, NONE, By, Correlation, Delivered, Deliveries, Hit, Opens
+from flows.gates.gates import Gates
+from flows.gates.starting import begin
+from flows.journal.redis_journal import RedisJournal
+from flows.model import order
+from flows.model.order import Order
+from flows.model.state import state_of
+from flows.model.types import ConflictError, Context, FlowState, Run, RunGoneError
+from flows.publishing.bus import InternalBus
+from flows.publishing.manager import EventManager
+from flows.publishing.wiring import StoreWiring
+from kernel.config.loading import defaults
 from kernel.log.offsets import START
 from kernel.objects import ObjectStore, is_uri, parse_uri
-from kernel.redis import RedisClients
+from kernel.redis.clients import RedisClients
 
 DAY_MS: Final = 24 * 3600 * 1000
 _names = (f"flow-{number}" for number in count())

@@ -13,10 +13,10 @@ import hypothesis.strategies as st
 
 from fetchbox.config.v1.config_pb2 import Flow
 from fetchbox.flow.v1.event_pb2 import Event
-from kernel import keys
-from kernel.flows import kinds
-from kernel.flows.codec import iso
-from kernel.flows.events import draft
+from flows.model import kinds
+from flows.model.codec import iso
+from flows.model.events import draft
+from kernel.redis import keys
 
 T = TypeVar("T")
 Choose = Callable[[int], int]

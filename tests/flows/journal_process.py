@@ -14,7 +14,7 @@ from pathlib import Path
 
 from journal_rig import begun, story, tell
 
-from kernel.flows.log_journal import LogJournal
+from flows.journal.log_journal import LogJournal
 from kernel.log.file import FileLog
 from kernel.log.store import Fields
 

@@ -17,22 +17,22 @@ from fetchbox.flow.v1.event_pb2 import (
     Event,
     View,
 )
-from kernel.config import defaults
-from kernel.flows import kinds
-from kernel.flows.events import data_of, draft, meta_of
-from kernel.flows.journal import Append, Journal, new_batch
-from kernel.flows.log_journal import LogJournal
-from kernel.flows.order import Order
-from kernel.flows.project import log_patches, project
-from kernel.flows.redis_journal import RedisJournal
-from kernel.flows.reduce import reduce_runs, reduce_snapshot, reduce_steps
-from kernel.flows.state import state_of
-from kernel.flows.types import Appended, FlowState, Run, Write
-from kernel.flows.views import snapshot, steps
+from flows.journal.journal import Append, Journal, new_batch
+from flows.journal.log_journal import LogJournal
+from flows.journal.redis_journal import RedisJournal
+from flows.model import kinds
+from flows.model.events import data_of, draft, meta_of
+from flows.model.order import Order
+from flows.model.project import log_patches, project
+from flows.model.reduce import reduce_runs, reduce_snapshot, reduce_steps
+from flows.model.state import state_of
+from flows.model.types import Appended, FlowState, Run, Write
+from flows.model.views import snapshot, steps
+from kernel.config.loading import defaults
 from kernel.log.file import FileLog
 from kernel.log.memory import MemoryLog
 from kernel.log.offsets import START
-from kernel.redis import RedisClients
+from kernel.redis.clients import RedisClients
 
 ADAPTERS = ("redis", "file", "memory")
 MAX_LOGS = 20

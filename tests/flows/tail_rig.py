@@ -11,14 +11,14 @@ from journal_rig import append_of, order, redis_config, start, story, whole
 
 from fetchbox.flow.v1.event_pb2 import VIEW_TIMELINE, Event, View
 from fetchbox.flow.v1.flow_pb2 import Frame
-from kernel import keys
+from flows.journal.redis_journal import RedisJournal
+from flows.model.state import state_of
+from flows.model.types import Run
+from flows.tails.stream_tail import Client
+from flows.tails.tails import StoreBus
 from kernel.clock import SystemClock
-from kernel.flows.redis_journal import RedisJournal
-from kernel.flows.state import state_of
-from kernel.flows.stream_tail import Client
-from kernel.flows.tails import StoreBus
-from kernel.flows.types import Run
-from kernel.redis import RedisClients
+from kernel.redis import keys
+from kernel.redis.clients import RedisClients
 
 FLOW = "example-flow"
 PATIENCE = 30.0

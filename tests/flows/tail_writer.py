@@ -5,9 +5,9 @@ import sys
 
 from journal_rig import redis_config, story, tell
 
-from kernel.flows.redis_journal import RedisJournal
-from kernel.flows.types import Run
-from kernel.redis import RedisClients
+from flows.journal.redis_journal import RedisJournal
+from flows.model.types import Run
+from kernel.redis.clients import RedisClients
 
 
 async def main(address: str, flow_id: str) -> None:

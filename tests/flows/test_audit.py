@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from fetchbox.config.v1.config_pb2 import Config
-from kernel import keys
-from kernel.flows import audit
-from kernel.flows.audit import Audit
-from kernel.flows.due import Due, Rest
-from kernel.resources import Resources
+from flows.engine import audit
+from flows.engine.audit import Audit
+from flows.engine.due import Due, Rest
+from kernel.redis import keys
+from kernel.service.resources import Resources
 from tests.flows.engine_rig import EngineRig, define, done, failed, quick
 
 TASK: dict[str, Any] = {"task": "chat"}

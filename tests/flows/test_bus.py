@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from fetchbox.flow.v1.event_pb2 import Event
-from kernel.flows.bus import NOTHING, InternalBus, Message, Receipt, internal_bus
-from kernel.flows.events import draft
-from kernel.flows.types import Appended, ConflictError, Context, Run
+from flows.model.events import draft
+from flows.model.types import Appended, ConflictError, Context, Run
+from flows.publishing.bus import NOTHING, InternalBus, Message, Receipt, internal_bus
 
 _CONTEXT = Context(Run("run-1", "example-flow"))
 

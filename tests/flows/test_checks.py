@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 from fetchbox.flow.v1.event_pb2 import Event
+from flows.model import codec
+from flows.model.checks import check
+from flows.model.events import draft
+from flows.model.kinds import RULES
 from kernel.errors import FetchboxError
-from kernel.flows import codec
-from kernel.flows.checks import check
-from kernel.flows.events import draft
-from kernel.flows.kinds import RULES
 from tests.flows.examples import EXAMPLES
 
 MAX = 65_536

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from buf.validate import validate_pb2
 from fetchbox.flow.v1 import data_pb2, event_pb2
-from kernel.flows.compiled import compiled
-from kernel.flows.kinds import RULES
+from flows.model.compiled import compiled
+from flows.model.kinds import RULES
 from kernel.validation import violations
 from tests.examples import most
 

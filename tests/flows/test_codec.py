@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fetchbox.flow.v1.event_pb2 import Event
+from flows.model import codec, values
+from flows.model.events import Meta, data_of, draft, members_of, meta_of
 from gateway.message_types import Types
 from gateway.options import Options
 from gateway.writer import Writers
 from kernel.errors import FetchboxError
-from kernel.flows import codec, values
-from kernel.flows.events import Meta, data_of, draft, members_of, meta_of
 from tests.flows.examples import EXAMPLES
 
 STREAM = "nq:flow:6d1a0c52"

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from fetchbox.config.v1.config_pb2 import Flow, FlowGate, FlowStep
-from kernel.flows.checks import check
-from kernel.flows.course import Problem
-from kernel.flows.decide import MOST_EVENTS, ending
-from kernel.flows.job_facts import JobFacts
-from kernel.flows.types import Run
+from flows.engine.decide import MOST_EVENTS, ending
+from flows.engine.job_facts import JobFacts
+from flows.model.checks import check
+from flows.model.course import Problem
+from flows.model.types import Run
 from tests.flows.world import BEGIN_MS, World, defined
 
 TASK = {"task": "chat"}

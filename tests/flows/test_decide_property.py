@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fetchbox.config.v1.config_pb2 import Flow
-from kernel.flows.ending import ending
+from flows.gates.ending import ending
 from tests.examples import most
 from tests.flows.world import World, defined
 

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from fetchbox.config.v1.config_pb2 import Config, Flow
 from fetchbox.ingest.v1.ingest_service_pb2 import SubmitJobRequest
+from flows.definitions.definition import order_of_steps, queue_of, steps_before, with_defaults
+from flows.definitions.templates import render
 from ingest_svc.reading import read
-from kernel import config as configuration
-from kernel.config import ConfigError
-from kernel.flows.definition import order_of_steps, queue_of, steps_before, with_defaults
-from kernel.flows.templates import render
+from kernel.config import loading as configuration
+from kernel.config.loading import ConfigError
 
 TOML = """
 [tasks.embed]

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernel import keys, scripts
-from kernel.config import defaults
-from kernel.flows import secrets
-from kernel.flows.deliveries import Correlation, Delivered, Hit
-from kernel.redis import Arg, RedisClients
-from kernel.scripts import Script
+from flows.gates import secrets
+from flows.gates.deliveries import Correlation, Delivered, Hit
+from kernel.config.loading import defaults
+from kernel.redis import keys, scripts
+from kernel.redis.clients import Arg, RedisClients
+from kernel.redis.scripts import Script
 from tests.flows.gate_rig import DAY_MS, GateRig, gate
 
 

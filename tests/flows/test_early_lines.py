@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from journal_rig import ADAPTERS, agree, append_of, begun, end, opened, start, whole
 
 from fetchbox.flow.v1.event_pb2 import VIEW_TIMELINE, Event
-from kernel.flows import kinds
-from kernel.flows.events import data_of, draft, meta_of
-from kernel.flows.journal import Append, Journal
-from kernel.flows.state import state_of
-from kernel.flows.types import Appended, FlowState, Run, RunGoneError
+from flows.journal.journal import Append, Journal
+from flows.model import kinds
+from flows.model.events import data_of, draft, meta_of
+from flows.model.state import state_of
+from flows.model.types import Appended, FlowState, Run, RunGoneError
 from tests.examples import most
 
 _MOST: Final = 12

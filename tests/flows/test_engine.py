@@ -13,13 +13,13 @@ import pytest
 
 from cli.embedded.valkey import Valkey
 from fetchbox.config.v1.config_pb2 import Config
-from kernel import keys
-from kernel.flows.course import Problem
-from kernel.flows.deliveries import ANY, Correlation, Hit, Opens
-from kernel.flows.due import DueSample
-from kernel.flows.sending import KEPT_S, Postponed
-from kernel.flows.starting import Start
-from kernel.resources import Resources
+from flows.engine.due import DueSample
+from flows.engine.sending import KEPT_S, Postponed
+from flows.gates.deliveries import ANY, Correlation, Hit, Opens
+from flows.gates.starting import Start
+from flows.model.course import Problem
+from kernel.redis import keys
+from kernel.service.resources import Resources
 from kernel.telemetry import metrics
 from tests.flows.engine_rig import EngineRig, define, done, failed, quick, until
 

@@ -9,8 +9,8 @@ import pytest
 
 from cli.embedded.valkey import Valkey
 from fetchbox.config.v1.config_pb2 import Config
-from kernel import keys
-from kernel.resources import Resources
+from kernel.redis import keys
+from kernel.service.resources import Resources
 from kernel.telemetry import metrics
 from tests.flows.engine_rig import EngineRig, define, done, quick, until
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from fetchbox.config.v1.config_pb2 import Config
-from kernel.resources import Resources
+from kernel.service.resources import Resources
 from tests.flows.engine_rig import EngineRig, Outcome, define, done, failed, quick, until
 
 ROOT = Path(__file__).parents[2]

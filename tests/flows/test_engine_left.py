@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from fetchbox.config.v1.config_pb2 import Config
-from kernel import keys
 from kernel.ledger import JobRecord
-from kernel.resources import Resources
+from kernel.redis import keys
+from kernel.service.resources import Resources
 from tests.flows.engine_rig import EngineRig, define, done, failed, quick, until
 
 TASK: dict[str, Any] = {"task": "chat"}

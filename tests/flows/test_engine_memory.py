@@ -9,9 +9,9 @@ import pytest
 
 from fetchbox.config.v1.config_pb2 import Config
 from fetchbox.errors.v1.errors_pb2 import REASON_UNAVAILABLE
+from flows.gates.deliveries import ANY, Correlation, Hit, Opens
 from kernel.errors import FetchboxError
-from kernel.flows.deliveries import ANY, Correlation, Hit, Opens
-from kernel.resources import Resources
+from kernel.service.resources import Resources
 from tests.flows.engine_rig import EngineRig, define, done, failed, quick
 
 TASK: dict[str, Any] = {"task": "chat"}

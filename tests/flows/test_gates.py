@@ -10,9 +10,9 @@ import pytest
 
 from fetchbox.errors.v1 import errors_pb2
 from fetchbox.flow.v1.flow_pb2 import Gate
+from flows.gates.deliveries import Delivered, Hit
+from flows.model.events import data_of
 from kernel.errors import FetchboxError
-from kernel.flows.deliveries import Delivered, Hit
-from kernel.flows.events import data_of
 from tests.flows.gate_rig import GateRig, gate
 from tests.flows.legal import violations
 
@@ -205,7 +205,7 @@ async def test_of_many_who_open_a_gate_at_once_one_does(rig: GateRig) -> None:
 async def test_a_run_that_changes_all_the_time_is_told_to_come_again(
     rig: GateRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from kernel.flows import gates  # noqa: PLC0415  # its pauses are shortened
+    from flows.gates import gates  # noqa: PLC0415  # its pauses are shortened
 
     monkeypatch.setattr(gates, "_PAUSE", 0.0)
     await waiting(rig, hold=gate("manual"))

@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from fetchbox.errors.v1 import errors_pb2
 from fetchbox.flow.v1.event_pb2 import Event
 from fetchbox.flow.v1.flow_pb2 import Gate
+from flows.gates.deliveries import Delivered, Hit
+from flows.model.events import data_of, members_of
+from flows.model.types import FlowState
 from kernel.errors import FetchboxError
-from kernel.flows.deliveries import Delivered, Hit
-from kernel.flows.events import data_of, members_of
-from kernel.flows.types import FlowState
 from tests.examples import most
 from tests.flows.gate_rig import GateRig, gate
 from tests.flows.legal import violations

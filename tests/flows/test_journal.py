@@ -25,13 +25,13 @@ from journal_rig import (
 )
 
 from fetchbox.flow.v1.event_pb2 import VIEW_LOGS, VIEW_RUNS, VIEW_SNAPSHOT, VIEW_STEPS, VIEW_TIMELINE
-from kernel.flows import kinds
-from kernel.flows.events import data_of
-from kernel.flows.journal import VIEWS, Append, Journal, stream_of
-from kernel.flows.log_journal import LogJournal
-from kernel.flows.redis_journal import RedisJournal
-from kernel.flows.state import state_of
-from kernel.flows.types import Appended, ConflictError, FlowState, Run, RunGoneError, Write
+from flows.journal.journal import VIEWS, Append, Journal, stream_of
+from flows.journal.log_journal import LogJournal
+from flows.journal.redis_journal import RedisJournal
+from flows.model import kinds
+from flows.model.events import data_of
+from flows.model.state import state_of
+from flows.model.types import Appended, ConflictError, FlowState, Run, RunGoneError, Write
 from kernel.log.offsets import parse_id
 
 

@@ -13,10 +13,10 @@ import pytest
 from journal_rig import MAX_LOGS, agree, append_of, begun, line, opened, started, story, tell, whole
 
 from fetchbox.flow.v1.event_pb2 import VIEW_LOGS, VIEW_TIMELINE
-from kernel.flows.journal import VIEWS, Journal, stream_of
-from kernel.flows.log_journal import LogJournal
-from kernel.flows.state import state_of
-from kernel.flows.types import FlowState, Run, RunGoneError
+from flows.journal.journal import VIEWS, Journal, stream_of
+from flows.journal.log_journal import LogJournal
+from flows.model.state import state_of
+from flows.model.types import FlowState, Run, RunGoneError
 from kernel.log.file import FileLog, folder_name
 from kernel.log.memory import MemoryLog
 from kernel.log.segments import segments

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from journal_rig import ADAPTERS, agree, append_of, begun, opened, whole
 
 from fetchbox.flow.v1.event_pb2 import VIEW_TIMELINE, Event
-from kernel.flows import kinds
-from kernel.flows.state import state_of
-from kernel.flows.types import Run
+from flows.model import kinds
+from flows.model.state import state_of
+from flows.model.types import Run
 from tests.examples import most
 
 _RUN = Run(FLOW_ID, FLOW_NAME)

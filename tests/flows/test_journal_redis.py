@@ -12,15 +12,15 @@ from journal_rig import agree, append_of, begun, end, eventually, line, redis_co
 
 from fetchbox.config.v1.config_pb2 import Config
 from fetchbox.flow.v1.event_pb2 import VIEW_LOGS, VIEW_SNAPSHOT, VIEW_TIMELINE, Event
-from kernel import keys
+from flows.journal.journal import VIEWS, Append, stream_of
+from flows.journal.redis_journal import RedisJournal
+from flows.model.events import data_of
+from flows.model.order import read, read_many
+from flows.model.state import state_of
+from flows.model.types import Appended, ConflictError, FlowState, Patch, RunGoneError, Write
 from kernel.errors import FetchboxError
-from kernel.flows.events import data_of
-from kernel.flows.journal import VIEWS, Append, stream_of
-from kernel.flows.order import read, read_many
-from kernel.flows.redis_journal import RedisJournal
-from kernel.flows.state import state_of
-from kernel.flows.types import Appended, ConflictError, FlowState, Patch, RunGoneError, Write
-from kernel.redis import RedisClients
+from kernel.redis import keys
+from kernel.redis.clients import RedisClients
 from tests.kernel.cutting import cutting
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -199,7 +199,7 @@ async def test_a_foreign_key_stops_an_append_before_anything_is_written(
 async def test_what_somebody_else_has_put_into_a_timeline_is_passed_over(
     journal: RedisJournal, clients: RedisClients, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kernel.flows.redis_journal._PAGE", 3)
+    monkeypatch.setattr("flows.journal.redis_journal._PAGE", 3)
     run, told = await begun(journal), list[Event]()
     state, revision = FlowState(), 0
     for events in story(run):

@@ -12,22 +12,22 @@ from journal_rig import append_of, begun, end, eventually, line, of_step, start,
 
 from fetchbox.config.v1.config_pb2 import Config
 from fetchbox.flow.v1.event_pb2 import VIEW_LOGS, VIEW_RUNS, VIEW_SNAPSHOT, VIEW_STEPS, VIEW_TIMELINE
-from kernel import keys
-from kernel.config import millis
-from kernel.flows import kinds
-from kernel.flows.archive import Archive
-from kernel.flows.codec import from_json, to_json
-from kernel.flows.events import data_of
-from kernel.flows.journal import VIEWS, stream_of
-from kernel.flows.keeping import Keeping
-from kernel.flows.order import read
-from kernel.flows.reading import Reading
-from kernel.flows.redis_journal import RedisJournal
-from kernel.flows.run_entries import IndexKeeping
-from kernel.flows.state import state_of
-from kernel.flows.types import FlowState, Run
+from flows.journal.archive import Archive
+from flows.journal.journal import VIEWS, stream_of
+from flows.journal.keeping import Keeping
+from flows.journal.redis_journal import RedisJournal
+from flows.journal.run_entries import IndexKeeping
+from flows.model import kinds
+from flows.model.codec import from_json, to_json
+from flows.model.events import data_of
+from flows.model.order import read
+from flows.model.state import state_of
+from flows.model.types import FlowState, Run
+from flows.tails.reading import Reading
+from kernel.durations import millis
 from kernel.log.exported import Exported
-from kernel.resources import Resources
+from kernel.redis import keys
+from kernel.service.resources import Resources
 from operator_svc import bootstrap
 
 DAY = 86_400_000
@@ -344,8 +344,8 @@ async def test_an_index_is_rid_of_duplicates_and_of_runs_that_are_gone(
 async def test_a_long_index_is_walked_in_pages(
     journal: RedisJournal, resources: Resources, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kernel.flows.run_entries.PAGE", 4)
-    monkeypatch.setattr("kernel.flows.run_entries.PAGES", 2)
+    monkeypatch.setattr("flows.journal.run_entries.PAGE", 4)
+    monkeypatch.setattr("flows.journal.run_entries.PAGES", 2)
     runs = [await begun(journal, f"run-{n:02}") for n in range(20)]
     for run in runs:
         await journal.append(append_of(run, [start(run)], FlowState(), 0))

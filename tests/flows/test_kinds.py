@@ -6,8 +6,8 @@ import pytest
 
 from fetchbox.flow.v1 import data_pb2
 from fetchbox.flow.v1.event_pb2 import Kind, View
-from kernel.flows import kinds
-from kernel.flows.kinds import RULES, fits
+from flows.model import kinds
+from flows.model.kinds import RULES, fits
 
 TIMELINE = [
     "flow.start",

@@ -12,7 +12,7 @@ from legal import ENDS, violations
 
 from fetchbox.config.v1.config_pb2 import Flow
 from fetchbox.flow.v1.event_pb2 import Event
-from kernel.flows.events import draft
+from flows.model.events import draft
 
 NEVER_MISSING = (
     "flow.start",

@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fetchbox.flow.v1.event_pb2 import Event
+from flows.model.events import draft
+from flows.model.kinds import RULES, TIMELINE_KINDS
+from flows.model.types import Appended, Context, Run
+from flows.publishing import manager as module
+from flows.publishing.bus import NOTHING, InternalBus, Message
+from flows.publishing.manager import EventManager
 from kernel.errors import FetchboxError
-from kernel.flows import manager as module
-from kernel.flows.bus import NOTHING, InternalBus, Message
-from kernel.flows.events import draft
-from kernel.flows.kinds import RULES, TIMELINE_KINDS
-from kernel.flows.manager import EventManager
-from kernel.flows.types import Appended, Context, Run
 
 _CONTEXT = Context(Run("run-1", "example-flow"))
 _META = {"flowId": "run-1"}
@@ -157,10 +157,10 @@ def test_the_manager_knows_no_store_and_no_projection() -> None:
     assert ours == {
         "kernel.errors",
         "kernel.validation",
-        "kernel.flows.bus",
-        "kernel.flows.checks",
-        "kernel.flows.events",
-        "kernel.flows.kinds",
-        "kernel.flows.types",
+        "flows.publishing.bus",
+        "flows.model.checks",
+        "flows.model.events",
+        "flows.model.kinds",
+        "flows.model.types",
         "fetchbox.flow.v1.event_pb2",
     }

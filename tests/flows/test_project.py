@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fetchbox.flow.v1.event_pb2 import Event, View
-from kernel import keys
-from kernel.flows.events import draft, meta_of
-from kernel.flows.project import log_patches, project
-from kernel.flows.state import state_of
-from kernel.flows.types import PLACE, STAMP, FlowState, Patch
+from flows.model.events import draft, meta_of
+from flows.model.project import log_patches, project
+from flows.model.state import state_of
+from flows.model.types import PLACE, STAMP, FlowState, Patch
+from kernel.redis import keys
 
 META = {"flowId": "6d1a", "flowName": "example-flow"}
 STEP = META | {"stepKey": "second_step"}

@@ -6,10 +6,10 @@ from collections.abc import AsyncGenerator
 import pytest
 
 from fetchbox.flow.v1.event_pb2 import Event
+from flows.journal.records import Records
+from flows.model import codec
+from flows.model.events import draft
 from kernel.errors import FetchboxError, unavailable
-from kernel.flows import codec
-from kernel.flows.events import draft
-from kernel.flows.records import Records
 from kernel.log.memory import MemoryLog
 from kernel.log.offsets import START, parse_id
 from kernel.log.store import Entry, LogStore

@@ -12,14 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fetchbox.flow.v1.event_pb2 import Event, View
-from kernel import keys
-from kernel.flows import views
-from kernel.flows.checks import check
-from kernel.flows.events import draft
-from kernel.flows.project import project
-from kernel.flows.reduce import SnapshotReducer, StepsReducer, reduce_runs, reduce_snapshot, reduce_steps
-from kernel.flows.state import state_of
-from kernel.flows.types import FlowState
+from flows.model import views
+from flows.model.checks import check
+from flows.model.events import draft
+from flows.model.project import project
+from flows.model.reduce import SnapshotReducer, StepsReducer, reduce_runs, reduce_snapshot, reduce_steps
+from flows.model.state import state_of
+from flows.model.types import FlowState
+from kernel.redis import keys
 from tests.examples import most
 
 STATUS_AFTER = {

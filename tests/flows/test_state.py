@@ -14,11 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fetchbox.flow.v1.event_pb2 import Event
-from kernel.flows import views
-from kernel.flows.checks import check
-from kernel.flows.events import draft
-from kernel.flows.state import apply, attempt_open, ended, fold, over, released, state_of
-from kernel.flows.types import STAMP, FlowState, StepState
+from flows.model import views
+from flows.model.checks import check
+from flows.model.events import draft
+from flows.model.state import apply, attempt_open, ended, fold, over, released, state_of
+from flows.model.types import STAMP, FlowState, StepState
 
 FINISHED = ("completed", "failed")
 

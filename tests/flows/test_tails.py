@@ -14,17 +14,19 @@ from journal_rig import append_of, end, line, story
 from tail_rig import PATIENCE, Reader, TailRig, reading
 
 from fetchbox.flow.v1.event_pb2 import VIEW_LOGS, VIEW_RUNS, VIEW_SNAPSHOT, VIEW_STEPS, VIEW_TIMELINE, Event, View
-from kernel import keys
-from kernel.flows import entries, kinds, stream_tail
-from kernel.flows.bus import InternalBus
-from kernel.flows.journal import stream_of
-from kernel.flows.manager import EventManager
-from kernel.flows.state import state_of
-from kernel.flows.stream_tail import Client
-from kernel.flows.types import Context, Run
-from kernel.flows.wiring import StoreWiring
+from flows.journal import entries
+from flows.journal.journal import stream_of
+from flows.model import kinds
+from flows.model.state import state_of
+from flows.model.types import Context, Run
+from flows.publishing.bus import InternalBus
+from flows.publishing.manager import EventManager
+from flows.publishing.wiring import StoreWiring
+from flows.tails import stream_tail
+from flows.tails.stream_tail import Client
 from kernel.log.offsets import parse_id
 from kernel.log.redis import RedisLog
+from kernel.redis import keys
 from kernel.watch import feed
 from tests.examples import most
 

@@ -9,10 +9,11 @@ import pytest
 from tail_rig import FLOW, PATIENCE, Reader, TailRig, reading
 
 from fetchbox.flow.v1.event_pb2 import Event
-from kernel import keys
-from kernel.flows import kind_tail, kinds
-from kernel.flows.stream_tail import Client
-from kernel.flows.types import Run
+from flows.model import kinds
+from flows.model.types import Run
+from flows.tails import kind_tail
+from flows.tails.stream_tail import Client
+from kernel.redis import keys
 from kernel.watch import feed
 
 

@@ -16,9 +16,9 @@ import gateway.bootstrap
 import ingest_svc.bootstrap
 from fetchbox.config.v1.config_pb2 import Config
 from fetchbox.flow.v1.event_pb2 import VIEW_LOGS, VIEW_SNAPSHOT, VIEW_STEPS, VIEW_TIMELINE
-from kernel.flows.codec import to_json
-from kernel.flows.types import Run
-from kernel.resources import Resources
+from flows.model.codec import to_json
+from flows.model.types import Run
+from kernel.service.resources import Resources
 from tests import sse
 
 ME, YOU, OPERATOR = "me-token", "you-token", "operator/token="

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernel.flows import values
-from kernel.flows.templates import MAX_DEPTH, MAX_TEXT, TemplateError, expressions, mentions, render, render_text
+from flows.definitions.templates import MAX_DEPTH, MAX_TEXT, TemplateError, expressions, mentions, render, render_text
+from flows.model import values
 
 BIG = 123456789012345678901234567890
 NUMBERS = b'"n=%d l=[] f=0.5 t=true"' % BIG

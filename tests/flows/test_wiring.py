@@ -25,19 +25,19 @@ from journal_rig import (
 )
 
 from fetchbox.flow.v1.event_pb2 import VIEW_LOGS, VIEW_TIMELINE, Event
+from flows.journal.journal import VIEWS, Append, Journal, Outcome
+from flows.journal.log_journal import LogJournal
+from flows.journal.redis_journal import RedisJournal
+from flows.model import kinds
+from flows.model.events import data_of, draft
+from flows.model.state import state_of
+from flows.model.types import ConflictError, Context, FlowState, Run, RunGoneError
+from flows.publishing.bus import InternalBus, Receipt
+from flows.publishing.manager import EventManager
+from flows.publishing.wiring import StoreWiring
 from kernel.errors import FetchboxError, unavailable
-from kernel.flows import kinds
-from kernel.flows.bus import InternalBus, Receipt
-from kernel.flows.events import data_of, draft
-from kernel.flows.journal import VIEWS, Append, Journal, Outcome
-from kernel.flows.log_journal import LogJournal
-from kernel.flows.manager import EventManager
-from kernel.flows.redis_journal import RedisJournal
-from kernel.flows.state import state_of
-from kernel.flows.types import ConflictError, Context, FlowState, Run, RunGoneError
-from kernel.flows.wiring import StoreWiring
 from kernel.log.memory import MemoryLog
-from kernel.redis import RedisClients
+from kernel.redis.clients import RedisClients
 from tests.kernel.cutting import cutting
 
 
@@ -234,7 +234,7 @@ async def test_lines_wait_for_a_store_that_is_away_and_are_not_doubled() -> None
 
 
 async def test_a_store_that_is_away_too_long_takes_no_lines(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kernel.flows.wiring._PATIENCE", 0.0)
+    monkeypatch.setattr("flows.publishing.wiring._PATIENCE", 0.0)
     journal = SlowLog()
     async with Wired(journal) as wired:
         run = await started(journal)
@@ -244,7 +244,7 @@ async def test_a_store_that_is_away_too_long_takes_no_lines(monkeypatch: pytest.
 
 
 async def test_no_more_is_taken_than_memory_has_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kernel.flows.wiring._MOST_BYTES", 3 * 2300)
+    monkeypatch.setattr("flows.publishing.wiring._MOST_BYTES", 3 * 2300)
     journal = SlowLog()
     async with Wired(journal) as wired:
         run = await started(journal)
@@ -258,8 +258,8 @@ async def test_no_more_is_taken_than_memory_has_room_for(monkeypatch: pytest.Mon
 
 
 async def test_a_long_outage_fills_no_memory_with_lines_that_are_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kernel.flows.wiring._MOST_BYTES", 1 << 20)
-    monkeypatch.setattr("kernel.flows.wiring._PAUSE", 0.0)
+    monkeypatch.setattr("flows.publishing.wiring._MOST_BYTES", 1 << 20)
+    monkeypatch.setattr("flows.publishing.wiring._PAUSE", 0.0)
     journal = SlowLog()
     async with Wired(journal) as wired:
         run = await started(journal)
@@ -279,13 +279,13 @@ async def test_a_long_outage_fills_no_memory_with_lines_that_are_tried_again(mon
 
 
 async def test_a_stop_stores_what_there_is_and_tells_what_it_could_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kernel.flows.wiring._LAST_WORDS", 60.0)
+    monkeypatch.setattr("flows.publishing.wiring._LAST_WORDS", 60.0)
     journal = SlowLog()
     async with Wired(journal) as wired:
         run = await started(journal)
         stored = wired.manager.publish_all([line(run, "one")], Context(run))
     assert len((await stored).events) == 1
-    monkeypatch.setattr("kernel.flows.wiring._LAST_WORDS", 0.2)
+    monkeypatch.setattr("flows.publishing.wiring._LAST_WORDS", 0.2)
     async with Wired(journal) as wired:
         journal.may_go.clear()
         under_way = wired.manager.publish_all([line(run, "two")], Context(run))
@@ -312,7 +312,7 @@ async def test_one_bad_message_holds_up_no_other(monkeypatch: pytest.MonkeyPatch
     journal = SlowLog()
     async with Wired(journal) as wired:
         run, other = await begun(journal), await begun(journal, "run-2")
-        monkeypatch.setattr("kernel.flows.wiring.MOST", 5)
+        monkeypatch.setattr("flows.publishing.wiring.MOST", 5)
         many = [start(run), *(of_step(run, kinds.STEP_SCHEDULED, 1) for _ in range(5))]
         bad = wired.manager.publish_all(many, Context(run, FlowState(), 0))
         good = wired.manager.publish_all([start(other)], Context(other, FlowState(), 0))

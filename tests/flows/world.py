@@ -11,16 +11,16 @@ from google.protobuf.json_format import ParseDict
 
 from fetchbox.config.v1.config_pb2 import Config, Flow
 from fetchbox.flow.v1.event_pb2 import Event
-from kernel.config import defaults
-from kernel.flows.attempts import looked_at
-from kernel.flows.codec import iso
-from kernel.flows.decide import decide
-from kernel.flows.decision import Chance, Decision, Send, Settings
-from kernel.flows.definition import with_defaults
-from kernel.flows.job_facts import UNMADE, JobFacts
-from kernel.flows.order import HIT, WAIT, Order
-from kernel.flows.state import ended, state_of
-from kernel.flows.types import FlowState, Run
+from flows.definitions.definition import with_defaults
+from flows.engine.attempts import looked_at
+from flows.engine.decide import decide
+from flows.engine.decision import Chance, Decision, Send, Settings
+from flows.engine.job_facts import UNMADE, JobFacts
+from flows.model.codec import iso
+from flows.model.order import HIT, WAIT, Order
+from flows.model.state import ended, state_of
+from flows.model.types import FlowState, Run
+from kernel.config.loading import defaults
 from tests.flows.legal import violations
 
 BEGIN_MS = 1_800_000_000_000

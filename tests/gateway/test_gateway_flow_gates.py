@@ -13,7 +13,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from yarl import URL
 
 from fetchbox.config.v1.config_pb2 import Config, Tracing
-from kernel.resources import Resources
+from kernel.service.resources import Resources
 from kernel.telemetry import metrics, tracing
 from tests.flows.gate_rig import GateRig
 from tests.gateway.test_gateway_task_events import Live, platform

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from fetchbox.config.v1.config_pb2 import Config
-from kernel import keys
-from kernel.resources import Resources
+from kernel.redis import keys
+from kernel.service.resources import Resources
 from tests import sse
 from tests.gateway.test_gateway_task_events import platform
 from tests.ingest.flow_harness import Hand, with_flows

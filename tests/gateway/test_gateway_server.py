@@ -23,10 +23,10 @@ from fetchbox.ingest.v1 import ingest_service_pb2, ingest_service_pb2_grpc
 from fetchbox.operator.v1 import job_pb2, operator_service_pb2_grpc
 from gateway.bootstrap import build, upstream_names
 from gateway.server import HttpServer
-from kernel.config import defaults
+from kernel.config.loading import defaults
 from kernel.errors import FetchboxError
-from kernel.grpc_server import GrpcServer
-from kernel.service import Service
+from kernel.rpc.server import GrpcServer
+from kernel.service.service import Service
 from kernel.telemetry import metrics
 from tests.gateway.support import Call, Rule, add_service, running
 

@@ -27,7 +27,7 @@ import ingest_svc.bootstrap
 from cli.embedded.process import Child
 from fetchbox.config.v1.config_pb2 import Config
 from kernel.ids import uuid7
-from kernel.resources import Resources
+from kernel.service.resources import Resources
 from kernel.watch import feed as feed_module
 from kernel.watch import jobs as jobs_module
 from tests import sse

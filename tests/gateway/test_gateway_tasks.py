@@ -4,7 +4,7 @@ import pytest
 
 from fetchbox.config.v1.config_pb2 import Config
 from kernel.ids import uuid7
-from kernel.resources import Resources
+from kernel.service.resources import Resources
 from tests.gateway.test_gateway_task_events import platform
 
 DOCUMENT = {"task": "chat", "payload": {"n": 847458834325543643, "empty": []}}

@@ -17,8 +17,8 @@ from gateway.errors import of_error
 from gateway.limits import Limits
 from gateway.routes import RouteError
 from gateway.websocket import reason
-from kernel import config as configuration
-from kernel.config import ConfigError
+from kernel.config import loading as configuration
+from kernel.config.loading import ConfigError
 from kernel.errors import invalid
 from tests import sse
 from tests.gateway.socket_support import LIMITS, WAIT, Service, serving

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from fetchbox.config.v1.config_pb2 import Config
 from ingest_svc.bootstrap import build
-from kernel.resources import Resources
+from kernel.service.resources import Resources
 
 
 async def serve(config: Config, deadly: str) -> None:

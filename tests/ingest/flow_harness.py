@@ -12,16 +12,16 @@ from fetchbox.flow.v1 import flow_service_pb2 as pb
 from fetchbox.flow.v1.event_pb2 import Event
 from fetchbox.flow.v1.flow_pb2 import Flow
 from fetchbox.flow.v1.flow_service_pb2_grpc import FlowServiceStub
-from kernel import keys
-from kernel.flows import order
-from kernel.flows.bus import InternalBus
-from kernel.flows.events import draft
-from kernel.flows.manager import EventManager
-from kernel.flows.order import Order
-from kernel.flows.redis_journal import RedisJournal
-from kernel.flows.types import Appended, Context
-from kernel.flows.wiring import StoreWiring
-from kernel.resources import Resources
+from flows.journal.redis_journal import RedisJournal
+from flows.model import order
+from flows.model.events import draft
+from flows.model.order import Order
+from flows.model.types import Appended, Context
+from flows.publishing.bus import InternalBus
+from flows.publishing.manager import EventManager
+from flows.publishing.wiring import StoreWiring
+from kernel.redis import keys
+from kernel.service.resources import Resources
 from tests.ingest.harness import Client, Refusal
 from tests.ingest.served import Served, credentials
 

@@ -14,8 +14,8 @@ from google.api.httpbody_pb2 import HttpBody
 from fetchbox.config.v1.config_pb2 import Config
 from fetchbox.flow.v1 import flow_service_pb2 as pb
 from fetchbox.flow.v1.flow_pb2 import Flow, Gate
-from kernel import keys
-from kernel.resources import Resources
+from kernel.redis import keys
+from kernel.service.resources import Resources
 from tests.flows.gate_rig import GateRig
 from tests.ingest.flow_harness import FlowClient, credentials
 from tests.ingest.harness import Client, Refusal

@@ -16,9 +16,9 @@ from grpc_status import rpc_status
 from fetchbox.ingest.v1.ingest_service_pb2 import SubmitJobRequest, SubmitJobResponse
 from fetchbox.ingest.v1.ingest_service_pb2_grpc import IngestServiceStub
 from fetchbox.jobs.jobs_pb2 import DownloadTask, JobLog, JobStatus
-from kernel import keys
 from kernel.errors import mapping, reason_of
 from kernel.ledger import Ledger
+from kernel.redis import keys
 from tests.ingest.served import Served
 
 GOOD: dict[str, Any] = {

@@ -11,7 +11,7 @@ import grpc
 from fetchbox.config.v1.config_pb2 import Config
 from ingest_svc.bootstrap import build
 from ingest_svc.publication import Reached
-from kernel.resources import Resources
+from kernel.service.resources import Resources
 
 
 class Served:

@@ -12,12 +12,12 @@ from fetchbox.operator.v1.job_pb2 import JobEvent
 from fetchbox.task.v1 import task_service_pb2 as pb
 from fetchbox.task.v1.job_pb2 import Job
 from fetchbox.task.v1.task_service_pb2_grpc import TaskServiceStub
-from kernel import keys, scripts
-from kernel.config import TASKS
+from kernel.config.loading import TASKS
 from kernel.ids import uuid7
 from kernel.ledger import Ledger
 from kernel.ledger.base import begin_keys
 from kernel.ledger.task_queue import NewTask
+from kernel.redis import keys, scripts
 from tests.ingest.harness import Client, Refusal
 from tests.ingest.served import Served, credentials
 

@@ -14,10 +14,10 @@ from fetchbox.jobs.jobs_pb2 import DownloadTask, JobState, LogLevel
 from ingest_svc import tasks
 from ingest_svc.manifest import read_members
 from ingest_svc.strict_json import members
-from kernel import keys
-from kernel.config import defaults
+from kernel.config.loading import defaults
 from kernel.ledger import Ledger
 from kernel.log import offsets
+from kernel.redis import keys
 from tests.ingest.bad_bodies import LIMIT, sized, zstd
 from tests.ingest.harness import GOOD, Client
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from fetchbox.config.v1.config_pb2 import Config
-from kernel.resources import Resources
+from kernel.service.resources import Resources
 from tests.ingest.flow_harness import FlowClient, with_flows
 from tests.ingest.task_harness import TaskClient, with_tasks
 

@@ -15,9 +15,9 @@ from cli.embedded.ports import free_ports
 from fetchbox.config.v1.config_pb2 import Config
 from fetchbox.ingest.v1.ingest_service_pb2_grpc import IngestServiceStub
 from fetchbox.jobs.jobs_pb2 import JobState
-from kernel import keys
 from kernel.ledger import Ledger
-from kernel.resources import Resources
+from kernel.redis import keys
+from kernel.service.resources import Resources
 from tests.ingest.harness import GOOD, Client, until
 
 BEFORE_OUTBOX = ("claimed", "stored", "built")

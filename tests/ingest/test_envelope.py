@@ -8,9 +8,9 @@ from fetchbox.config.v1.config_pb2 import Config
 from fetchbox.ingest.v1.ingest_service_pb2 import SubmitJobRequest
 from ingest_svc.request import Envelope, read_envelope, tenant_of
 from kernel.auth import Caller
-from kernel.config import defaults
+from kernel.config.loading import defaults
 from kernel.errors import FetchboxError, mapping
-from kernel.resources import Resources
+from kernel.service.resources import Resources
 from tests.ingest.harness import GOOD, Client
 
 ANYONE = Caller()

@@ -9,17 +9,18 @@ import pytest
 
 from cli.embedded.valkey import Valkey
 from fetchbox.config.v1.config_pb2 import Config
-from kernel import keys
-from kernel.flows import order, starting
-from kernel.flows.bus import InternalBus
-from kernel.flows.journal import Opened
-from kernel.flows.manager import EventManager
-from kernel.flows.redis_journal import RedisJournal
-from kernel.flows.starting import Start, Starter
-from kernel.flows.types import Run
-from kernel.flows.wiring import StoreWiring
-from kernel.ratelimit import RateLimit
-from kernel.resources import Resources
+from flows.gates import starting
+from flows.gates.starting import Start, Starter
+from flows.journal.journal import Opened
+from flows.journal.redis_journal import RedisJournal
+from flows.model import order
+from flows.model.types import Run
+from flows.publishing.bus import InternalBus
+from flows.publishing.manager import EventManager
+from flows.publishing.wiring import StoreWiring
+from kernel.breakers.ratelimit import RateLimit
+from kernel.redis import keys
+from kernel.service.resources import Resources
 from tests.ingest.flow_harness import INPUT, FlowClient, Hand, with_flows
 from tests.ingest.test_crash_windows import dying
 

@@ -9,7 +9,7 @@ import pytest
 import worker_svc.bootstrap
 from fetchbox.config.v1.config_pb2 import Config
 from kernel.handlers import TaskHandler, TaskRun
-from kernel.resources import Resources
+from kernel.service.resources import Resources
 from tests.gateway.test_gateway_task_events import platform
 from tests.ingest.flow_harness import FlowClient
 from tests.ingest.harness import until

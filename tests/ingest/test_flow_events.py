@@ -11,11 +11,11 @@ import pytest
 from fetchbox.config.v1.config_pb2 import Config
 from fetchbox.flow.v1 import flow_service_pb2 as pb
 from fetchbox.flow.v1.event_pb2 import Event, Kind
-from kernel import keys
-from kernel.flows.bus import internal_bus
-from kernel.flows.kinds import RULES
-from kernel.flows.types import Context
-from kernel.resources import Resources
+from flows.model.kinds import RULES
+from flows.model.types import Context
+from flows.publishing.bus import internal_bus
+from kernel.redis import keys
+from kernel.service.resources import Resources
 from tests.flows.gate_rig import GateRig
 from tests.ingest.flow_harness import FlowClient
 from tests.ingest.harness import Client

@@ -15,12 +15,12 @@ import zstandard
 from fetchbox.config.v1.config_pb2 import Config
 from fetchbox.errors.v1 import errors_pb2
 from fetchbox.flow.v1 import flow_service_pb2 as pb
+from flows.gates.deliveries import Deliveries
+from flows.gates.payloads import Payloads
 from ingest_svc.webhook import channel_secrets
-from kernel.config import ConfigError
+from kernel.config.loading import ConfigError
 from kernel.errors import FetchboxError
-from kernel.flows.deliveries import Deliveries
-from kernel.flows.payloads import Payloads
-from kernel.resources import Resources
+from kernel.service.resources import Resources
 from tests.ingest.gate_harness import ACME, OPERATOR, OTHER, SIGNING, Caller, refused, with_gates
 from tests.ingest.harness import Client
 
@@ -216,8 +216,8 @@ async def test_webhooks_are_counted_and_wrong_ones_are_not(caller: Caller, gated
     gated.ingest.rate_limit_per_sec = 1
     gated.ingest.listen = "127.0.0.1:0"
     from ingest_svc.flow_gates import FlowGates  # noqa: PLC0415  # one that counts, beside the one that serves
+    from kernel.breakers.ratelimit import RateLimit  # noqa: PLC0415
     from kernel.offload import Offload  # noqa: PLC0415
-    from kernel.ratelimit import RateLimit  # noqa: PLC0415
 
     counting = FlowGates(
         gated,

@@ -9,9 +9,9 @@ import pytest
 from fetchbox.config.v1.config_pb2 import Config
 from fetchbox.flow.v1 import flow_service_pb2 as pb
 from fetchbox.flow.v1.flow_pb2 import Step
-from kernel import keys
-from kernel.flows import ranges, reading
-from kernel.resources import Resources
+from flows.tails import ranges, reading
+from kernel.redis import keys
+from kernel.service.resources import Resources
 from tests.ingest.flow_harness import INPUT, FlowClient, Hand, with_flows
 from tests.ingest.harness import Client
 

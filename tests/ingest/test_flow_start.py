@@ -16,12 +16,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fetchbox.config.v1.config_pb2 import Config
-from kernel import keys
-from kernel.flows import secrets
-from kernel.flows.order import Order
-from kernel.flows.starting import NO_INPUT, first_event
-from kernel.flows.types import Run
-from kernel.resources import Resources
+from flows.gates import secrets
+from flows.gates.starting import NO_INPUT, first_event
+from flows.model.order import Order
+from flows.model.types import Run
+from kernel.redis import keys
+from kernel.service.resources import Resources
 from kernel.telemetry import metrics
 from tests.ingest.flow_harness import INPUT, FlowClient, with_flows
 from tests.ingest.harness import Refusal

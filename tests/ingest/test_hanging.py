@@ -11,7 +11,7 @@ from cli.embedded.seaweed import SeaweedFS
 from cli.embedded.valkey import Valkey
 from fetchbox.config.v1.config_pb2 import Config
 from kernel import rpc_wait
-from kernel.resources import Resources
+from kernel.service.resources import Resources
 from tests.ingest.harness import Client
 
 KEY = {"x-fetchbox-idempotency-key": "k1"}

@@ -10,9 +10,9 @@ from google.protobuf.duration_pb2 import Duration
 from fetchbox.config.v1.config_pb2 import Config
 from fetchbox.ingest.v1.ingest_service_pb2 import SubmitJobRequest
 from fetchbox.ingest.v1.manifest_pb2 import Manifest, Resource
-from kernel import keys
-from kernel.idempotency import Submits
-from kernel.resources import Resources
+from ingest_svc.idempotency import Submits
+from kernel.redis import keys
+from kernel.service.resources import Resources
 from tests.ingest import handlers
 from tests.ingest.harness import GOOD, Client, until
 

@@ -10,9 +10,9 @@ from google.protobuf.duration_pb2 import Duration
 from cli.embedded.valkey import Valkey
 from fetchbox.config.v1.config_pb2 import Config
 from ingest_svc.room import Room
-from kernel import keys
 from kernel.errors import FetchboxError
-from kernel.resources import Resources
+from kernel.redis import keys
+from kernel.service.resources import Resources
 from tests.ingest.harness import GOOD, Client, Refusal, until
 from tests.kernel.objects.flaky_s3 import FlakyS3
 

@@ -10,12 +10,12 @@ from google.protobuf.duration_pb2 import Duration
 from fetchbox.config.v1.config_pb2 import Config
 from fetchbox.jobs.jobs_pb2 import DeadLetterTask, DownloadTask
 from ingest_svc.lost import LostWork
-from kernel import keys, scripts
 from kernel.clock import SystemClock
-from kernel.lanes.retry import RetryRule
-from kernel.lanes.stream import StreamLane, Success
 from kernel.ledger.base import begin_keys, start_keys
-from kernel.resources import Resources
+from kernel.queue.streams.stream import StreamLane, Success
+from kernel.queue.work.retry import RetryRule
+from kernel.redis import keys, scripts
+from kernel.service.resources import Resources
 from kernel.telemetry import metrics
 from tests.ingest.harness import Client
 from tests.ingest.task_harness import TaskClient, with_tasks

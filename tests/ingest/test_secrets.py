@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from fetchbox.config.v1.config_pb2 import Config, Secret
-from kernel.resources import Resources
+from kernel.service.resources import Resources
 from tests.ingest.harness import Client
 from tests.ingest.task_harness import TaskClient
 

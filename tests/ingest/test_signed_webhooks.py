@@ -13,11 +13,11 @@ import grpc
 import pytest
 
 from fetchbox.config.v1.config_pb2 import Config
+from flows.gates.deliveries import Correlation
 from ingest_svc.signatures import signed_text
-from kernel import keys
-from kernel.config import ConfigError, load
-from kernel.flows.deliveries import Correlation
-from kernel.resources import Resources
+from kernel.config.loading import ConfigError, load
+from kernel.redis import keys
+from kernel.service.resources import Resources
 from tests.ingest.gate_harness import SIGNING, Caller, body_signed, refused, signed, with_gates
 from tests.ingest.harness import Client, Refusal
 

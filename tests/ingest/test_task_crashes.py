@@ -9,10 +9,10 @@ from google.protobuf.duration_pb2 import Duration
 
 from cli.embedded.valkey import Valkey
 from fetchbox.config.v1.config_pb2 import Config
-from kernel import keys
 from kernel.ledger import Ledger
 from kernel.ledger.task_queue import TaskQueue
-from kernel.resources import Resources
+from kernel.redis import keys
+from kernel.service.resources import Resources
 from kernel.telemetry import metrics
 from tests.ingest.harness import until
 from tests.ingest.task_harness import PAYLOAD, TaskClient, proposal, with_tasks

@@ -13,10 +13,10 @@ from prometheus_client import CollectorRegistry
 from fetchbox.config.v1.config_pb2 import Config
 from fetchbox.task.v1.task_service_pb2 import CreateJobRequest
 from ingest_svc.task_order import check_payload
-from kernel import keys
-from kernel.config import TASKS, defaults
+from kernel.config.loading import TASKS, defaults
 from kernel.errors import FetchboxError, mapping
-from kernel.resources import Resources
+from kernel.redis import keys
+from kernel.service.resources import Resources
 from kernel.telemetry import metrics
 from tests.ingest.task_harness import PAYLOAD, TaskClient, with_tasks
 

@@ -15,20 +15,20 @@ from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
 from fetchbox.config.v1.config_pb2 import Config
+from ingest_svc.idempotency import Begun, Submits
 from ingest_svc.once import Once
 from ingest_svc.task_creation import TaskCreator
 from ingest_svc.task_order import Order
-from kernel import keys
 from kernel.auth import Caller
 from kernel.clock import SystemClock
-from kernel.config import defaults
+from kernel.config.loading import defaults
 from kernel.errors import FetchboxError
-from kernel.idempotency import Begun, Submits
 from kernel.ledger import Ledger
 from kernel.ledger.task_queue import NewTask, TaskQueue
 from kernel.log.topics import provision
-from kernel.pipe import Command, PipeLost
-from kernel.redis import RedisClients
+from kernel.redis import keys
+from kernel.redis.clients import RedisClients
+from kernel.redis.pipe import Command, PipeLost
 from tests.examples import most
 
 Fate = Literal["well", "request lost", "reply lost"]

@@ -8,9 +8,9 @@ import pytest
 from google.protobuf.duration_pb2 import Duration
 
 from fetchbox.config.v1.config_pb2 import Config
-from kernel import keys
-from kernel.idempotency import Submits
-from kernel.resources import Resources
+from ingest_svc.idempotency import Submits
+from kernel.redis import keys
+from kernel.service.resources import Resources
 from tests.ingest.task_harness import PAYLOAD, TaskClient, with_tasks
 
 NAME = keys.task_idempotency("", "k")

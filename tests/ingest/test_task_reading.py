@@ -7,11 +7,11 @@ import pytest
 
 from fetchbox.config.v1.config_pb2 import Config
 from fetchbox.jobs.jobs_pb2 import JobState
-from kernel import keys
 from kernel.ids import uuid7
 from kernel.ledger import JobRecord, Ledger
 from kernel.ledger.task_queue import NewTask, TaskQueue
-from kernel.resources import Resources
+from kernel.redis import keys
+from kernel.service.resources import Resources
 from tests.ingest.harness import Client, Refusal
 from tests.ingest.task_harness import PAYLOAD, TaskClient, with_tasks
 

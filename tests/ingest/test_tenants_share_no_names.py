@@ -13,9 +13,9 @@ from fetchbox.config.v1.config_pb2 import Config
 from fetchbox.flow.v1 import flow_service_pb2 as pb
 from fetchbox.flow.v1.event_pb2 import Event
 from fetchbox.flow.v1.flow_pb2 import Flow, Frame
-from kernel import keys
-from kernel.flows.redis_journal import RedisJournal
-from kernel.resources import Resources
+from flows.journal.redis_journal import RedisJournal
+from kernel.redis import keys
+from kernel.service.resources import Resources
 from tests.ingest.flow_harness import FlowClient, Hand
 from tests.ingest.harness import Client
 from tests.ingest.served import credentials

@@ -8,13 +8,13 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from fetchbox.config.v1.config_pb2 import CircuitBreaker, Config
-from kernel import scripts
 from kernel.breakers import Breakers
 from kernel.breakers.book import Book
 from kernel.clock import SystemClock
-from kernel.config import defaults
-from kernel.pipe import Command
-from kernel.redis import RedisClients
+from kernel.config.loading import defaults
+from kernel.redis import scripts
+from kernel.redis.clients import RedisClients
+from kernel.redis.pipe import Command
 
 TIME = "test:time"
 _OF_SHA = {script.sha: script for script in scripts.ALL}

@@ -6,8 +6,8 @@ import sys
 import grpc
 
 from fetchbox.operator.v1 import operator_service_pb2_grpc
-from kernel import config as configuration
-from kernel.grpc_server import GrpcServer
+from kernel.config import loading as configuration
+from kernel.rpc.server import GrpcServer
 
 NAME = "fetchbox.operator.v1.OperatorService"
 

@@ -13,8 +13,8 @@ import time
 
 from lane_rig import Rig, settings
 
-from kernel.lanes.stream import Success
-from kernel.redis import RedisClients
+from kernel.queue.streams.stream import Success
+from kernel.redis.clients import RedisClients
 
 
 def _say(text: str) -> None:

@@ -14,14 +14,15 @@ from google.protobuf.message import Message
 
 from fetchbox.config.v1.config_pb2 import Config
 from fetchbox.jobs.jobs_pb2 import DeadLetterTask, DownloadTask, JobLog, JobStatus
-from kernel import ids, keys
+from kernel import ids
 from kernel.clock import SystemClock
-from kernel.config import defaults
-from kernel.lanes.lending import LendingLane
-from kernel.lanes.retry import RetryRule
-from kernel.lanes.stream import Claim, Failure, Settled, StreamLane, Success
+from kernel.config.loading import defaults
 from kernel.ledger import JobRecord, Ledger
-from kernel.redis import RedisClients
+from kernel.queue.streams.lending import LendingLane
+from kernel.queue.streams.stream import Claim, Failure, Settled, StreamLane, Success
+from kernel.queue.work.retry import RetryRule
+from kernel.redis import keys
+from kernel.redis.clients import RedisClients
 
 M = TypeVar("M", bound=Message)
 L = TypeVar("L", bound=StreamLane)

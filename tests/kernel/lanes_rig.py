@@ -12,12 +12,12 @@ from list_rig import ListRig
 
 from fetchbox.config.v1.config_pb2 import Config
 from kernel.clock import SystemClock
-from kernel.lanes.lanes import Lanes
-from kernel.lanes.retry import RetryRule
-from kernel.lanes.types import Claim
-from kernel.lanes.worker import WorkerLane
-from kernel.lists.lane import ListLane
-from kernel.redis import RedisClients
+from kernel.queue.files.lane import ListLane
+from kernel.queue.lanes import Lanes
+from kernel.queue.streams.worker import WorkerLane
+from kernel.queue.work.retry import RetryRule
+from kernel.queue.work.types import Claim
+from kernel.redis.clients import RedisClients
 
 
 class Both:

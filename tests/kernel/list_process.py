@@ -12,8 +12,8 @@ import sys
 
 from list_rig import ListRig, settings
 
-from kernel.lanes.types import Success
-from kernel.redis import RedisClients
+from kernel.queue.work.types import Success
+from kernel.redis.clients import RedisClients
 
 
 def _say(text: str) -> None:

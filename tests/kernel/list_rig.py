@@ -11,16 +11,16 @@ from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
 from fetchbox.config.v1.config_pb2 import Config
-from kernel import keys
 from kernel.clock import SystemClock
-from kernel.config import defaults
-from kernel.lanes.types import Claim, Failure, Settled, Success
-from kernel.lists.job import FileJob
-from kernel.lists.lane import ListLane
-from kernel.lists.names import ListNames
-from kernel.lists.reaper import ListReaper
-from kernel.lists.taking import Gate
-from kernel.redis import RedisClients
+from kernel.config.loading import defaults
+from kernel.queue.files.lane import ListLane
+from kernel.queue.files.names import ListNames
+from kernel.queue.files.reaper import ListReaper
+from kernel.queue.files.taking import Gate
+from kernel.queue.work.file_job import FileJob
+from kernel.queue.work.types import Claim, Failure, Settled, Success
+from kernel.redis import keys
+from kernel.redis.clients import RedisClients
 
 NEVER = Failure("VALIDATION_FILE_OUTSIDE", "not below any root")
 PASSING = Failure("STORAGE_UNAVAILABLE", "the store is away")

@@ -9,13 +9,14 @@ from typing import Any
 from lane_rig import settings
 
 from fetchbox.config.v1.config_pb2 import Config
-from kernel import ids, keys, scripts
+from kernel import ids
 from kernel.clock import Clock, SystemClock
-from kernel.config import TASKS
+from kernel.config.loading import TASKS
 from kernel.ledger import Ledger
 from kernel.ledger.leftovers import Leftovers
 from kernel.ledger.task_queue import NewTask, TaskQueue
-from kernel.redis import RedisClients
+from kernel.redis import keys, scripts
+from kernel.redis.clients import RedisClients
 
 QUEUE_KEYS = [keys.QUEUE, keys.outbox(keys.QUEUE), keys.open_tasks(), keys.noted_tasks()]
 FIELDS = ("job_id", "task", "payload", "status", "created_ts", "updated_ts", "ttl_s", "result", "error")

@@ -12,7 +12,7 @@ import sys
 
 from reaper_rig import HIGH, LOW, Fleet, settings
 
-from kernel.redis import RedisClients
+from kernel.redis.clients import RedisClients
 
 
 def _say(text: object) -> None:

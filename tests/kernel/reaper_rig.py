@@ -7,12 +7,13 @@ from collections.abc import Iterable
 import orjson
 
 from fetchbox.config.v1.config_pb2 import Config
-from kernel import keys
 from kernel.clock import Clock, SystemClock
-from kernel.config import defaults, millis
-from kernel.lists.names import ListNames
-from kernel.lists.reaper import ListReaper
-from kernel.redis import RedisClients
+from kernel.config.loading import defaults
+from kernel.durations import millis
+from kernel.queue.files.names import ListNames
+from kernel.queue.files.reaper import ListReaper
+from kernel.redis import keys
+from kernel.redis.clients import RedisClients
 
 HIGH, LOW = "jobqueue:high_priority", "jobqueue:low_priority"
 

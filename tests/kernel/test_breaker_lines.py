@@ -13,7 +13,7 @@ from kernel.breakers import BreakerLines, Breakers
 from kernel.clock import SystemClock
 from kernel.errors import unavailable
 from kernel.log.topics import Topics
-from kernel.redis import RedisClients
+from kernel.redis.clients import RedisClients
 
 NAME = "host:example.org"
 

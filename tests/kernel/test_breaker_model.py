@@ -13,10 +13,10 @@ from breaker_rig import TimedBook, config_of
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
-from kernel import keys
 from kernel.breakers.book import Standing
 from kernel.breakers.types import Terms
-from kernel.redis import RedisClients
+from kernel.redis import keys
+from kernel.redis.clients import RedisClients
 from tests.examples import most
 
 T = TypeVar("T")

@@ -14,7 +14,7 @@ from breaker_rig import becomes, breakers_on, config_of, open_up, stands, until
 from cli.embedded.valkey import Valkey
 from kernel.breakers import Breakers
 from kernel.errors import FetchboxError
-from kernel.redis import RedisClients
+from kernel.redis.clients import RedisClients
 
 NAME = "host:example.org"
 

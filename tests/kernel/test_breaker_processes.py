@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from breaker_rig import becomes, breakers_on, config_of, until
 
-from kernel import keys
-from kernel.redis import RedisClients
+from kernel.redis import keys
+from kernel.redis.clients import RedisClients
 
 HERE = Path(__file__).parent
 NAME = "host:example.org"

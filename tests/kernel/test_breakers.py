@@ -9,11 +9,11 @@ from collections.abc import AsyncIterator
 import pytest
 from breaker_rig import TimedBook, becomes, breakers_on, config_of, open_up, terms, until
 
-from kernel import keys
 from kernel.breakers import BreakerGauges, Breakers, result_of
 from kernel.breakers.memory import Memory
 from kernel.breakers.types import Terms
-from kernel.redis import RedisClients
+from kernel.redis import keys
+from kernel.redis.clients import RedisClients
 from kernel.telemetry import metrics
 
 NAME = "host:example.org"
@@ -83,7 +83,7 @@ async def test_it_is_half_open_when_the_cooldown_is_over(timed: TimedBook) -> No
 
 @pytest.mark.req("R002-config.33", "R002-config.34", "R002-config.35", "R002-config.36")
 def test_the_terms_are_those_of_the_seed() -> None:
-    from kernel.config import defaults  # noqa: PLC0415 - one test of this file looks at the defaults
+    from kernel.config.loading import defaults  # noqa: PLC0415 - one test of this file looks at the defaults
 
     made = Terms.of(defaults().circuit_breaker)
     assert (made.threshold, made.min_samples) == (0.5, 20)

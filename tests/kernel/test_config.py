@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from fetchbox.config.v1.config_pb2 import Config
-from kernel import config as configuration
-from kernel.config import ConfigError
-from kernel.flows.definition import with_defaults
+from flows.definitions.definition import with_defaults
+from kernel import durations
+from kernel.config import loading as configuration
+from kernel.config.loading import ConfigError
 
 ROOT = Path(__file__).parents[2]
 
@@ -200,7 +201,7 @@ def _section(config: Config, message: str) -> object:
 def _texts(section: object, name: str) -> set[str]:
     value = getattr(section, name)
     if hasattr(value, "nanos"):
-        millis = configuration.millis(value)
+        millis = durations.millis(value)
         forms = {f"{millis}ms", f"{millis / 1000:g}s", f"{millis / 60_000:g}m", f"{millis / 3_600_000:g}h"}
         return forms if millis else {"0s"}
     return {str(value), str(value).lower(), *({"none", "empty"} if not value else set())}

@@ -10,8 +10,9 @@ import yaml
 from google.protobuf.duration_pb2 import Duration
 
 from fetchbox.config.v1.config_pb2 import Config
-from kernel import config as configuration
-from kernel.config import ConfigError
+from kernel import durations
+from kernel.config import loading as configuration
+from kernel.config.loading import ConfigError
 
 req = pytest.mark.req
 
@@ -94,7 +95,7 @@ def _value(config: Config, key: str) -> Any:
     for part in key.split("."):
         found = getattr(found, part)
     if isinstance(found, Duration):
-        return configuration.millis(found)
+        return durations.millis(found)
     if hasattr(found, "keys"):
         return dict(found)
     return found if isinstance(found, str | int | float) else list(found)
@@ -216,7 +217,7 @@ def test_a_variable_in_upper_snake_case_overrides_its_key_and_is_named_when_it_i
 )
 def test_durations_are_written_like_this(tmp_path: Path, text: str, millis: int) -> None:
     path = _written(tmp_path / "a.yaml", "circuit_breaker.window", text)
-    assert configuration.millis(configuration.load(path, {}).circuit_breaker.window) == millis
+    assert durations.millis(configuration.load(path, {}).circuit_breaker.window) == millis
 
 
 @pytest.mark.req("R002-config.03")

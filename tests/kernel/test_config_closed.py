@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from kernel.config import ConfigError, load
+from kernel.config.loading import ConfigError, load
 
 
 def broken(tmp_path: Path, text: str, name: str = "fetchbox.toml", **environ: str) -> dict[str, str]:

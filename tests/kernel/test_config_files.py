@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import trustme
 
-from kernel.config import ConfigError, load
-from kernel.config_files import require_files
+from cli.config_files import require_files
+from kernel.config.loading import ConfigError, load
 
 
 def wrong(**environ: str | Path) -> set[str]:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernel.lists.job import FileJob, JobError, read, with_members, without_members
+from kernel.queue.work.file_job import FileJob, JobError, read, with_members, without_members
 
 NAMES = st.sampled_from(["id", "filepath", "failure", "n", "ä", 'q"\\', "last"])
 VALUES = st.recursive(

@@ -13,12 +13,12 @@ from queue_rig import QueueRig, new_task, queue_rig
 
 from fetchbox.errors.v1.errors_pb2 import REASON_RATE_LIMITED
 from fetchbox.jobs.jobs_pb2 import JobState, JobStatus
-from kernel import keys
 from kernel.errors import FetchboxError
-from kernel.lanes.entry import queued_task, read
-from kernel.lanes.stream import Claim, Failure, StreamLane, Success
 from kernel.ledger.record import wait_of
 from kernel.ledger.task_queue import Swept
+from kernel.queue.streams.entry import queued_task, read
+from kernel.queue.streams.stream import Claim, Failure, StreamLane, Success
+from kernel.redis import keys
 from kernel.telemetry import metrics
 
 LABEL = "run-1 approve 2"

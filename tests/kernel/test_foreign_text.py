@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from cli.output import coloured, out
 from kernel import foreign_text
 from kernel.foreign_text import LONGEST_ALL, MOST_PARTS, fit, fit_all, fit_fields, visible, visible_json
-from kernel.lanes.types import Failure
+from kernel.queue.work.types import Failure
 
 ANY = st.text(st.characters(codec=None, categories=None))  # halves of pairs, too
 HOSTILE = [

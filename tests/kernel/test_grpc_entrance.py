@@ -15,9 +15,9 @@ from grpc_status import rpc_status
 
 from fetchbox.config.v1.config_pb2 import Config
 from fetchbox.operator.v1 import job_pb2, operator_service_pb2, operator_service_pb2_grpc
-from kernel import config as configuration
 from kernel.auth import OPERATOR, TENANT
-from kernel.grpc_server import GrpcServer
+from kernel.config import loading as configuration
+from kernel.rpc.server import GrpcServer
 from kernel.telemetry import metrics
 
 ROOT = Path(__file__).parents[2]

@@ -13,10 +13,10 @@ from grpc_status import rpc_status
 
 from fetchbox.config.v1.config_pb2 import Config
 from fetchbox.operator.v1 import job_pb2, operator_service_pb2, operator_service_pb2_grpc
-from kernel import config as configuration
 from kernel.auth import OPERATOR, TENANT, current_caller
+from kernel.config import loading as configuration
 from kernel.errors import not_found
-from kernel.grpc_server import GrpcServer
+from kernel.rpc.server import GrpcServer
 
 NAME = "fetchbox.operator.v1.OperatorService"
 

@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator
 import pytest
 from lane_rig import settings, until
 
-from kernel import keys
-from kernel.idempotency import Begun, Submits
-from kernel.redis import RedisClients
+from ingest_svc.idempotency import Begun, Submits
+from kernel.redis import keys
+from kernel.redis.clients import RedisClients
 
 LEASE, WINDOW = 200, 60_000
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernel import keys
+from kernel.redis import keys
 
 HOSTILE = ("", "a", "b", "a:b", "b:a", ":", "a:", ":a", "a::b", "%", "%3A", "a%3Ab", "a.b", "a/b", "a}", "{a}", "free")
 """Parts with what separates parts, encodes them, or ends a key."""

@@ -7,8 +7,9 @@ import pytest
 from lane_rig import Rig, rig, settings, task, until
 
 from fetchbox.jobs.jobs_pb2 import JobState
-from kernel import ids, keys
-from kernel.lanes.stream import StreamLane, Success
+from kernel import ids
+from kernel.queue.streams.stream import StreamLane, Success
+from kernel.redis import keys
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ import pytest
 from child_worker import child, line
 from lane_rig import Rig, rig, settings, until
 
-from kernel import keys
-from kernel.lanes.stream import Claim, StreamLane, Success
+from kernel.queue.streams.stream import Claim, StreamLane, Success
+from kernel.redis import keys
 
 TTL = 1.0
 
@@ -172,7 +172,7 @@ async def test_a_give_back_costs_nothing(box: Rig) -> None:
 
 
 async def test_attempts_survive_a_crash(box: Rig) -> None:
-    from kernel.lanes.stream import Failure  # noqa: PLC0415  # one test of this file needs it
+    from kernel.queue.streams.stream import Failure  # noqa: PLC0415  # one test of this file needs it
 
     await box.submit(1)
     lane = await box.lane("w1")

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 from lane_rig import Rig, rig, settings, until
 
-from kernel.lanes.stream import Claim, Failure, StreamLane, Success
+from kernel.queue.streams.stream import Claim, Failure, StreamLane, Success
 
 TTL = 0.8
 DELAY = 5 * TTL

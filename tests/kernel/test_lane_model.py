@@ -15,11 +15,12 @@ from lane_rig import NEVER_HELD, PASSING, Rig, task
 from lane_rig import settings as lane_settings
 
 from fetchbox.jobs.jobs_pb2 import DownloadTask
-from kernel import ids, keys
-from kernel.lanes.item import Item
-from kernel.lanes.retry import Verdict
-from kernel.lanes.stream import Claim, Failure, StreamLane, Success
-from kernel.redis import RedisClients
+from kernel import ids
+from kernel.queue.streams.item import Item
+from kernel.queue.streams.stream import Claim, Failure, StreamLane, Success
+from kernel.queue.work.retry import Verdict
+from kernel.redis import keys
+from kernel.redis.clients import RedisClients
 from tests.examples import most
 
 T = TypeVar("T")

@@ -9,10 +9,10 @@ import pytest
 from lane_rig import Rig, rig, settings, until
 
 from cli.embedded.valkey import Valkey
-from kernel import keys
 from kernel.errors import FetchboxError
-from kernel.lanes.stream import StreamLane, Success
 from kernel.log.exported import Exported
+from kernel.queue.streams.stream import StreamLane, Success
+from kernel.redis import keys
 
 
 @pytest.fixture
@@ -183,7 +183,7 @@ async def test_a_dead_server_is_unavailable_at_once(tmp_path: Path) -> None:
 @pytest.mark.fault(31)
 async def test_retention_never_takes_what_is_still_to_be_done(own: tuple[Rig, Valkey]) -> None:
     """queue_faults row 31: the floor is under the oldest pending entry, the group, and the exporter."""
-    from kernel import scripts  # noqa: PLC0415  # one test of this file calls a script
+    from kernel.redis import scripts  # noqa: PLC0415  # one test of this file calls a script
 
     box, _ = own
     job_id = await box.submit(10)

@@ -7,11 +7,11 @@ import logging
 import pytest
 from lane_rig import Rig, rig, settings, until
 
-from kernel import keys
 from kernel.clock import SystemClock
-from kernel.labels import configure_labels
-from kernel.lanes.stream import StreamLane
-from kernel.lanes.takeover import Takeover
+from kernel.queue.labels import configure_labels
+from kernel.queue.streams.stream import StreamLane
+from kernel.queue.streams.takeover import Takeover
+from kernel.redis import keys
 from kernel.telemetry.metrics import REGISTRY
 
 

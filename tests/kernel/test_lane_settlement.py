@@ -9,8 +9,8 @@ import pytest
 from lane_rig import NEVER_HELD, PASSING, Rig, rig, settings, until
 
 from fetchbox.jobs.jobs_pb2 import JobLog, JobState, LogLevel
-from kernel import keys
-from kernel.lanes.stream import Failure, StreamLane, Success
+from kernel.queue.streams.stream import Failure, StreamLane, Success
+from kernel.redis import keys
 from kernel.telemetry.metrics import REGISTRY
 
 
@@ -200,8 +200,8 @@ async def test_a_second_settlement_changes_nothing(box: Rig) -> None:
 
 async def _settle_script_only(lane: StreamLane, claims: list[Any]) -> None:
     """Records outcomes and dies before anything is published."""
-    from kernel.lanes.item import Item  # noqa: PLC0415  # only this helper reaches inside
-    from kernel.lanes.retry import Verdict  # noqa: PLC0415  # only this helper reaches inside
+    from kernel.queue.streams.item import Item  # noqa: PLC0415  # only this helper reaches inside
+    from kernel.queue.work.retry import Verdict  # noqa: PLC0415  # only this helper reaches inside
 
     error = b'{"code":"DOWNLOAD_HTTP_404","message":"not there","attempts":1}'
     items = [Item(claim, Verdict("f", 1, error, b"{}"), "DOWNLOAD_HTTP_404", "not there") for claim in claims]

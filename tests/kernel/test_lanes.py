@@ -12,9 +12,9 @@ from lane_rig import until
 from lanes_rig import Both, both
 from list_rig import payload, settings
 
-from kernel import keys
-from kernel.lanes.lanes import Lanes
-from kernel.lanes.types import Claim, Success
+from kernel.queue.lanes import Lanes
+from kernel.queue.work.types import Claim, Success
+from kernel.redis import keys
 
 
 @pytest.fixture

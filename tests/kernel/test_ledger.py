@@ -7,10 +7,11 @@ import pytest
 from lane_rig import Rig, rig, settings
 
 from fetchbox.jobs.jobs_pb2 import JobState, JobStatus
-from kernel import ids, keys
+from kernel import ids
 from kernel.errors import FetchboxError
 from kernel.ledger import JobRecord, job_state, job_status, operator_status
 from kernel.ledger.record import manifest_key, results_key
+from kernel.redis import keys
 
 FOREVER = 9_000_000_000_000_000
 

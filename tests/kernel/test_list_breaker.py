@@ -9,8 +9,8 @@ from breaker_rig import becomes, breakers_on, open_up, stands, until
 from list_rig import NEVER, PASSING, ListRig, rig, settings
 
 from kernel.breakers import Breakers
-from kernel.lanes.types import Claim, Failure, Success
-from kernel.lists.lane import ListLane
+from kernel.queue.files.lane import ListLane
+from kernel.queue.work.types import Claim, Failure, Success
 
 
 @pytest.fixture

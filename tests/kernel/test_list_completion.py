@@ -9,8 +9,8 @@ import pytest
 from lane_rig import until
 from list_rig import NEVER, PASSING, ListRig, payload, rig, settings
 
-from kernel import keys
-from kernel.lanes.types import Failure, Success
+from kernel.queue.work.types import Failure, Success
+from kernel.redis import keys
 from kernel.telemetry import metrics
 
 

@@ -15,8 +15,8 @@ from child_worker import child, line
 from lane_rig import until
 from list_rig import ListRig, payload, rig, settings
 
-from kernel import keys
-from kernel.lanes.types import Success
+from kernel.queue.work.types import Success
+from kernel.redis import keys
 
 TTL = 1.0
 

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 from list_rig import NEVER, PASSING, ListRig, payload, rig, settings
 
-from kernel import keys, scripts
 from kernel.errors import FetchboxError
-from kernel.lanes.types import Claim, Success
-from kernel.lists.lane import ListLane
+from kernel.queue.files.lane import ListLane
+from kernel.queue.work.types import Claim, Success
+from kernel.redis import keys, scripts
 from tests.outages.rig import UnrulyRedis, until
 
 KILL = "CLIENT KILL TYPE normal SKIPME yes"

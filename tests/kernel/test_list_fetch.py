@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from lane_rig import until
 from list_rig import ListRig, named, payload, rig, settings
 
-from kernel import keys
-from kernel.lanes.types import Success
-from kernel.lists.job import FileJob
-from kernel.lists.share import Share
+from kernel.queue.files.share import Share
+from kernel.queue.work.file_job import FileJob
+from kernel.queue.work.types import Success
+from kernel.redis import keys
 
 
 @pytest.fixture

@@ -11,9 +11,9 @@ import pytest
 from lane_rig import until
 from list_rig import PASSING, ListRig, payload, rig, settings
 
-from kernel import keys
 from kernel.errors import FetchboxError
-from kernel.lanes.types import Success
+from kernel.queue.work.types import Success
+from kernel.redis import keys
 
 TTL = 1.5
 
@@ -129,7 +129,7 @@ async def test_what_the_reaper_took_is_settled_by_whoever_has_it(box: ListRig) -
 
 async def test_a_start_without_redis_is_refused(box: ListRig) -> None:
     box.config.redis.addr = "127.0.0.1:1"
-    from kernel.redis import RedisClients  # noqa: PLC0415 - one that reaches nobody
+    from kernel.redis.clients import RedisClients  # noqa: PLC0415 - one that reaches nobody
 
     nowhere = RedisClients(box.config.redis)
     with pytest.raises(FetchboxError, match="UNAVAILABLE"):

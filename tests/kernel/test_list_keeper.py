@@ -12,11 +12,11 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as examples
 from reaper_rig import HIGH, LOW, Fleet, job, settings
 
-from kernel import keys
-from kernel.labels import configure_labels
-from kernel.lists.keeper import ListKeeper
-from kernel.lists.sampler import QueueSampler, waiting_ms
-from kernel.redis import RedisClients
+from kernel.queue.files.keeper import ListKeeper
+from kernel.queue.files.sampler import QueueSampler, waiting_ms
+from kernel.queue.labels import configure_labels
+from kernel.redis import keys
+from kernel.redis.clients import RedisClients
 from kernel.telemetry.metrics import REGISTRY
 from tests.examples import most
 

@@ -12,10 +12,10 @@ from lane_rig import until
 from list_rig import NEVER, PASSING, ListRig, payload, rig, settings
 
 from fetchbox.config.v1.config_pb2 import Redis
-from kernel import scripts
-from kernel.lanes.types import Failure, Success
-from kernel.lists.lane import ListLane
-from kernel.redis import RedisClients
+from kernel.queue.files.lane import ListLane
+from kernel.queue.work.types import Failure, Success
+from kernel.redis import scripts
+from kernel.redis.clients import RedisClients
 
 
 @pytest.fixture

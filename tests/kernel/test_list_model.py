@@ -20,11 +20,11 @@ from list_rig import NEVER, PASSING, ListRig, payload
 from list_rig import settings as list_settings
 
 from fetchbox.config.v1.config_pb2 import Redis
-from kernel import keys, scripts
-from kernel.lanes.types import Claim, Failure, Success
-from kernel.lists.job import JobError, read
-from kernel.lists.lane import ListLane
-from kernel.redis import RedisClients
+from kernel.queue.files.lane import ListLane
+from kernel.queue.work.file_job import JobError, read
+from kernel.queue.work.types import Claim, Failure, Success
+from kernel.redis import keys, scripts
+from kernel.redis.clients import RedisClients
 from tests.examples import most
 
 T = TypeVar("T")

@@ -8,14 +8,14 @@ from collections.abc import AsyncIterator
 import pytest
 from reaper_rig import HIGH, LOW, Fleet, StepClock, job, settings
 
-from kernel import keys
-from kernel.labels import configure_labels
-from kernel.lists.audit import ROUND_SECONDS, ListAudit
-from kernel.lists.duties import list_duties
-from kernel.lists.reaper import BATCH, ListReaper
-from kernel.redis import RedisClients
-from kernel.resources import Resources
-from kernel.service import Periodic
+from kernel.queue.files.audit import ROUND_SECONDS, ListAudit
+from kernel.queue.files.duties import list_duties
+from kernel.queue.files.reaper import BATCH, ListReaper
+from kernel.queue.labels import configure_labels
+from kernel.redis import keys
+from kernel.redis.clients import RedisClients
+from kernel.service.resources import Resources
+from kernel.service.service import Periodic
 from kernel.telemetry.metrics import REGISTRY
 
 

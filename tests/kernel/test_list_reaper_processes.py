@@ -14,9 +14,9 @@ import pytest
 from lane_rig import until
 from reaper_rig import HIGH, LOW, Fleet, StepClock, job, settings
 
-from kernel import keys
-from kernel.lists.audit import ListAudit
-from kernel.redis import RedisClients
+from kernel.queue.files.audit import ListAudit
+from kernel.redis import keys
+from kernel.redis.clients import RedisClients
 
 PROGRAM = Path(__file__).with_name("reaper_process.py")
 

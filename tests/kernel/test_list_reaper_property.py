@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from reaper_rig import HIGH, LOW, Fleet, job
 from reaper_rig import settings as rig_settings
 
-from kernel import keys
-from kernel.redis import RedisClients
+from kernel.redis import keys
+from kernel.redis.clients import RedisClients
 from tests.examples import most
 
 QUEUES = (HIGH, LOW)

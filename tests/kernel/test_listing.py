@@ -7,14 +7,15 @@ from collections.abc import AsyncIterator
 import pytest
 
 from fetchbox.config.v1.config_pb2 import Config
-from kernel import ids, keys, scripts
-from kernel.config import defaults
+from kernel import ids
+from kernel.config.loading import defaults
 from kernel.ledger import JobRecord, Ledger
 from kernel.ledger.base import settle_keys
-from kernel.ledger.expiry import Expiry
 from kernel.ledger.record import error_json
-from kernel.ledger.states import StateIndexes
-from kernel.redis import RedisClients
+from kernel.redis import keys, scripts
+from kernel.redis.clients import RedisClients
+from operator_svc.expiry import Expiry
+from operator_svc.state_indexes import StateIndexes
 
 
 class Box:
@@ -125,8 +126,8 @@ async def test_a_record_that_expires_leaves_its_indexes(box: Box) -> None:
 async def test_jobs_of_an_older_release_are_entered_once_in_bounded_steps(
     box: Box, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kernel.ledger.states._BATCH", 10)
-    monkeypatch.setattr("kernel.ledger.states._BATCHES", 3)
+    monkeypatch.setattr("operator_svc.state_indexes._BATCH", 10)
+    monkeypatch.setattr("operator_svc.state_indexes._BATCHES", 3)
     old = await box.jobs(70, "a", "of")
     same = await box.jobs(45, "a", "oo")
     for job_id in same:  # more of one millisecond than fit a batch

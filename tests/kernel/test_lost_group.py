@@ -5,8 +5,9 @@ from collections.abc import AsyncIterator
 import pytest
 from lane_rig import Rig, rig, settings, task
 
-from kernel import ids, keys, scripts
-from kernel.lanes.stream import Success
+from kernel import ids
+from kernel.queue.streams.stream import Success
+from kernel.redis import keys, scripts
 
 DONE = Success(b"{}")
 

@@ -7,10 +7,11 @@ from collections.abc import AsyncIterator
 import pytest
 from queue_rig import QueueRig, queue_rig
 
-from kernel import ids, keys
+from kernel import ids
 from kernel.errors import FetchboxError
 from kernel.ledger.task_queue import NewTask
 from kernel.log.backlog import Backlogs
+from kernel.redis import keys
 
 
 @pytest.fixture

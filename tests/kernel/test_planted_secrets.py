@@ -35,15 +35,15 @@ from fetchbox.task.v1.task_service_pb2_grpc import (
     add_TaskServiceServicer_to_server,
 )
 from kernel import redaction
-from kernel.config import defaults
-from kernel.dead_letters import Letter
+from kernel.config.loading import defaults
 from kernel.errors import FetchboxError
-from kernel.grpc_server import GrpcServer
 from kernel.log.messages import Received
+from kernel.rpc.server import GrpcServer
 from kernel.telemetry import tracing
 from kernel.telemetry.log_format import ConsoleFormatter, JsonFormatter
 from kernel.telemetry.logs import FIELDS
 from operator_svc import dead_letters, logs
+from operator_svc.letter_streams import Letter
 from pipeline.lake.segments import encode
 from pipeline.schema.decoding import decode
 from pipeline.schema.rows import Row

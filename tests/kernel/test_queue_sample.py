@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from lane_rig import PASSING, Rig, rig, settings, until
 
-from kernel import keys
-from kernel.lanes.stream import Success
 from kernel.log.backlog import Backlogs
 from kernel.log.queue_sample import QueueSample, sample_queue
+from kernel.queue.streams.stream import Success
+from kernel.redis import keys
 
 
 async def _waiting(box: Rig) -> int:

@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from kernel.config import defaults
-from kernel.redis import RedisClients
+from kernel.config.loading import defaults
+from kernel.redis.clients import RedisClients
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from fetchbox.config.v1.config_pb2 import Redis
 from kernel.errors import FetchboxError
-from kernel.redis import RedisClients
-from kernel.redis_connection import PlainConnection
+from kernel.redis.clients import RedisClients
+from kernel.redis.connection import PlainConnection
 
 
 async def _connections(clients: RedisClients) -> int:

@@ -9,12 +9,12 @@ import pytest
 from redis.exceptions import RedisError
 
 from fetchbox.config.v1.config_pb2 import Redis
-from kernel import redis as kernel_redis
-from kernel import scripts
-from kernel.config import defaults
+from kernel.config.loading import defaults
 from kernel.errors import FetchboxError
-from kernel.redis import RedisClients
-from kernel.resources import Resources
+from kernel.redis import clients as kernel_redis
+from kernel.redis import scripts
+from kernel.redis.clients import RedisClients
+from kernel.service.resources import Resources
 from kernel.watch.reading import StreamRead
 from tests.outages.rig import UnrulyRedis, until
 

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from cli.embedded.valkey import Valkey
-from kernel.config import defaults
+from kernel.config.loading import defaults
 from kernel.errors import FetchboxError
-from kernel.redis import RedisClients
+from kernel.redis.clients import RedisClients
 
 
 @pytest.fixture

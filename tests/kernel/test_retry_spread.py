@@ -6,9 +6,9 @@ from collections import Counter
 import pytest
 from lane_rig import task
 
-from kernel.lanes.retry import RetryPolicy, RetryRule, spread
-from kernel.lanes.types import Claim, Failure, Outcome
-from kernel.lists.verdict import judge
+from kernel.queue.files.verdict import judge
+from kernel.queue.work.retry import RetryPolicy, RetryRule, spread
+from kernel.queue.work.types import Claim, Failure, Outcome
 
 ASKED = (0.05, 0.5, 1.0, 2.0, 30.0, 3600.0)
 

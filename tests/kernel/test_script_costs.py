@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from queue_rig import QUEUE_KEYS, QueueRig, new_task, queue_rig
 
-from kernel import keys, scripts
-from kernel.redis import RedisClients
-from kernel.scripts import Script
+from kernel.redis import keys, scripts
+from kernel.redis.clients import RedisClients
+from kernel.redis.scripts import Script
 
 LANE = keys.stream(keys.TASKS, 0)
 RUN = keys.run("", "r")

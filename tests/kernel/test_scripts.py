@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from kernel import scripts
-from kernel.redis import RedisClients
-from kernel.scripts import Script
+from kernel.redis import scripts
+from kernel.redis.clients import RedisClients
+from kernel.redis.scripts import Script
 
 FOLDER = Path(scripts.__file__).parent / "lua"
 
@@ -76,7 +76,7 @@ def test_time_comes_from_redis() -> None:
 
 
 async def test_every_script_compiles(redis_server: str) -> None:
-    from kernel.config import defaults  # noqa: PLC0415  # one test of this file needs a server
+    from kernel.config.loading import defaults  # noqa: PLC0415  # one test of this file needs a server
 
     config = defaults()
     config.redis.addr = redis_server

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from fetchbox.config.v1.config_pb2 import ProxyPool
-from kernel.config import ConfigError, load
-from kernel.secret_scopes import FETCH_HEADER, PROXY, TASK_ENDPOINT, WEBHOOK, HostPattern, SecretScopes, Use
-from kernel.secret_values import read_secrets, with_proxy_secrets
+from kernel.config.loading import ConfigError, load
+from kernel.config.secret_scopes import FETCH_HEADER, PROXY, TASK_ENDPOINT, WEBHOOK, HostPattern, SecretScopes, Use
+from kernel.config.secret_values import read_secrets, with_proxy_secrets
 
 ALL = '["fetch_header", "proxy", "task_endpoint", "webhook"]'
 ANY = f'[secrets.ANY]\nsource = "env:ANY"\nuses = {ALL}\nhosts = ["h"]\n'

@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from kernel.service import Periodic, Service
+from kernel.service.service import Periodic, Service
 
 
 class Recorder:

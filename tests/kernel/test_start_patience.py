@@ -12,12 +12,12 @@ from lane_rig import settings
 from fetchbox.config.v1.config_pb2 import Config
 from kernel.clock import SystemClock
 from kernel.errors import FetchboxError
-from kernel.lanes.retry import RetryRule
-from kernel.lanes.stream import StreamLane
-from kernel.lists.lane import ListLane
 from kernel.log.provisioning import provision
-from kernel.redis import RedisClients
-from kernel.resources import Resources
+from kernel.queue.files.lane import ListLane
+from kernel.queue.streams.stream import StreamLane
+from kernel.queue.work.retry import RetryRule
+from kernel.redis.clients import RedisClients
+from kernel.service.resources import Resources
 
 Start = Callable[[Config], Awaitable[None]]
 

@@ -12,9 +12,9 @@ import pytest_asyncio
 from lane_rig import Rig, rig, settings, until
 
 from fetchbox.jobs.jobs_pb2 import JobState
-from kernel import keys
-from kernel.lanes.stream import Claim, Failure, StreamLane, Success
 from kernel.ledger.state_index import bounds
+from kernel.queue.streams.stream import Claim, Failure, StreamLane, Success
+from kernel.redis import keys
 from kernel.telemetry import metrics
 from kernel.telemetry.metrics import REGISTRY
 

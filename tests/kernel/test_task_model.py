@@ -16,9 +16,9 @@ from lane_rig import Rig
 from lane_rig import settings as lane_settings
 
 from fetchbox.jobs.jobs_pb2 import QueuedTask
-from kernel import keys
-from kernel.lanes.stream import Claim, Failure, StreamLane, Success
-from kernel.redis import RedisClients
+from kernel.queue.streams.stream import Claim, Failure, StreamLane, Success
+from kernel.redis import keys
+from kernel.redis.clients import RedisClients
 from tests.examples import most
 
 T = TypeVar("T")

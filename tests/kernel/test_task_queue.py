@@ -10,10 +10,11 @@ from queue_rig import FIELDS, QueueRig, new_task, queue_config, queue_rig
 
 from cli.embedded.valkey import Valkey
 from fetchbox.errors.v1 import errors_pb2
-from kernel import ids, keys
+from kernel import ids
 from kernel.clock import SystemClock
 from kernel.errors import FetchboxError
 from kernel.ledger.task_queue import Keep, NewTask, Swept, TaskQueue
+from kernel.redis import keys
 
 TRACE = "00-" + "ab" * 16 + "-" + "cd" * 8 + "-01"
 

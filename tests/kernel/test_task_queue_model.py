@@ -13,9 +13,9 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 from queue_rig import QueueRig, new_task, queue_config
 
-from kernel import keys, scripts
 from kernel.errors import FetchboxError
 from kernel.ledger.task_queue import NewTask, Swept
+from kernel.redis import keys, scripts
 from tests.examples import most
 
 T = TypeVar("T")

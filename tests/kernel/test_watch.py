@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 from lane_rig import Rig, rig
 from lane_rig import settings as fast
 
-from kernel import ids, keys
+from kernel import ids
 from kernel.clock import SystemClock
 from kernel.errors import FetchboxError
 from kernel.ledger import JobEvent
 from kernel.ledger.events import event_of
-from kernel.redis import RedisClients
+from kernel.redis import keys
+from kernel.redis.clients import RedisClients
 from kernel.watch import EventSource, Feed, JobWatches, reading
 from kernel.watch.jobs import REOPENED, TERMINAL
 from tests.examples import most

@@ -14,17 +14,17 @@ import gateway.bootstrap
 from fetchbox.config.v1.config_pb2 import Config
 from fetchbox.jobs.jobs_pb2 import DeadLetterTask, DownloadTask, JobLog, LogLevel
 from fetchbox.operator.v1 import operator_service_pb2_grpc
-from kernel import keys, scripts
-from kernel.announcements import Announcer
 from kernel.errors import FetchboxError, reason_of
 from kernel.ids import uuid7
 from kernel.ledger import JobRecord, Ledger
 from kernel.ledger.base import TERMINAL, settle_keys
 from kernel.ledger.record import error_json
 from kernel.log.topics import Topics, provision
-from kernel.redis import RedisClients
-from kernel.resources import Resources
-from kernel.service import Service
+from kernel.queue.announcements import Announcer
+from kernel.redis import keys, scripts
+from kernel.redis.clients import RedisClients
+from kernel.service.resources import Resources
+from kernel.service.service import Service
 from operator_svc.bootstrap import build
 
 

@@ -7,12 +7,12 @@ import sys
 from collections.abc import Sequence
 
 from fetchbox.operator.v1.operator_service_pb2 import ReplayDeadLettersRequest
-from kernel.announcements import Announcer
-from kernel.config import defaults
-from kernel.dead_letters import DeadLetters
+from kernel.config.loading import defaults
 from kernel.ledger import Ledger
 from kernel.log.topics import Topics
-from kernel.redis import RedisClients
+from kernel.queue.announcements import Announcer
+from kernel.redis.clients import RedisClients
+from operator_svc.letter_streams import DeadLetters
 from operator_svc.replays import Replays
 
 

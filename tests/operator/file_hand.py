@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from hashlib import sha1
 
 from fetchbox.config.v1.config_pb2 import Config
-from kernel import keys
-from kernel.lists.job import FileJob, time_text, with_members
-from kernel.lists.names import ListNames
-from kernel.redis import RedisClients
+from kernel.queue.files.names import ListNames
+from kernel.queue.work.file_job import FileJob, time_text, with_members
+from kernel.redis import keys
+from kernel.redis.clients import RedisClients
 
 
 def digest(entry: bytes) -> str:

@@ -2,13 +2,13 @@
 
 from fetchbox.config.v1.config_pb2 import Config
 from fetchbox.jobs.jobs_pb2 import DeadLetterTask, QueuedTask
-from kernel import keys, scripts
 from kernel.ids import uuid7
 from kernel.ledger.base import begin_keys
 from kernel.ledger.record import error_json
 from kernel.ledger.task_queue import NewTask, TaskQueue
 from kernel.log.topics import Topics
-from kernel.redis import RedisClients
+from kernel.redis import keys, scripts
+from kernel.redis.clients import RedisClients
 
 PAYLOAD = b'{"prompt": "s3cr3tpayload", "n": 847458834325543643}'
 PARENT = "00-" + "a" * 32 + "-" + "b" * 16 + "-01"

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from fetchbox.jobs.jobs_pb2 import DeadLetterTask, JobLog, JobState, JobStatus
-from kernel import keys
-from kernel.announcements import Announcer
 from kernel.ids import uuid7
-from kernel.ledger.states import StateIndexes
 from kernel.log.topics import Topic
+from kernel.queue.announcements import Announcer
+from kernel.redis import keys
+from operator_svc.state_indexes import StateIndexes
 
 _STATES = {"done": "COMPLETED", "partial": "PARTIAL", "error": "FAILED", "canceled": "FAILED"}
 

@@ -4,7 +4,7 @@ from fetchbox.config.v1.config_pb2 import Config
 from fetchbox.operator.v1 import operator_service_pb2 as pb
 from kernel.breakers import Breakers
 from kernel.clock import SystemClock
-from kernel.redis import RedisClients
+from kernel.redis.clients import RedisClients
 from operator_svc.circuits import problems
 
 

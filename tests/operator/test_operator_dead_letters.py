@@ -7,10 +7,10 @@ import pytest
 
 from fetchbox.jobs.jobs_pb2 import DeadLetterTask, DownloadTask
 from fetchbox.operator.v1 import operator_service_pb2 as pb
-from kernel import keys
-from kernel.dead_letters import DeadLetters
 from kernel.log.offsets import parse_id
+from kernel.redis import keys
 from operator_svc.dead_letters import forwards
+from operator_svc.letter_streams import DeadLetters
 
 
 async def listed(operator, **request) -> list:

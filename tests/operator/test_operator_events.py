@@ -10,13 +10,13 @@ from cli.embedded.valkey import Valkey
 from fetchbox.jobs.jobs_pb2 import JobState, JobStatus
 from fetchbox.operator.v1 import operator_service_pb2 as pb
 from fetchbox.operator.v1.operator_service_pb2_grpc import OperatorServiceStub
-from kernel import keys, scripts
 from kernel.clock import SystemClock
 from kernel.ledger import Ledger
 from kernel.ledger.base import replay_keys, settle_keys
 from kernel.ledger.record import error_json
 from kernel.log.topics import Topics, provision
-from kernel.resources import Resources
+from kernel.redis import keys, scripts
+from kernel.service.resources import Resources
 from kernel.watch import EventSource, Feed, JobWatches
 from kernel.watch import feed as feed_module
 from kernel.watch import jobs as jobs_module

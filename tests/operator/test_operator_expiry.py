@@ -5,10 +5,10 @@ import asyncio
 import pytest
 
 from fetchbox.jobs.jobs_pb2 import QueuedTask
-from kernel import keys, scripts
 from kernel.ids import uuid7
-from kernel.ledger.expiry import LATER_MS, Expiry
+from kernel.redis import keys, scripts
 from operator_svc.expirer import Expirer
+from operator_svc.expiry import LATER_MS, Expiry
 
 
 @pytest.fixture

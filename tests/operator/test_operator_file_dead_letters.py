@@ -10,9 +10,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fetchbox.operator.v1 import operator_service_pb2 as pb
-from kernel import keys, pages, scripts
-from kernel.lists.letters import FileLetters
+from kernel import pages
+from kernel.redis import keys, scripts
 from operator_svc import file_letters
+from operator_svc.file_letter_list import FileLetters
 from tests.examples import most
 
 GARBAGE = (b"", b"no json", b"\xff\xfe", b"[1]", b'{"id": "a"}', b'{"id": 7, "filepath": "/x"}', b'{"id":"a"', b"null")

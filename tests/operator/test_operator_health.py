@@ -15,14 +15,14 @@ from cli.embedded.valkey import Valkey
 from fetchbox.config.v1.config_pb2 import Config
 from fetchbox.operator.v1 import operator_service_pb2 as pb
 from fetchbox.operator.v1 import operator_service_pb2_grpc
-from kernel import keys
 from kernel.clock import SystemClock
-from kernel.config import defaults
-from kernel.log.housekeeping import StreamKeeper
+from kernel.config.loading import defaults
 from kernel.log.topics import Topics, provision
-from kernel.resources import Resources
+from kernel.redis import keys
+from kernel.service.resources import Resources
 from operator_svc.bootstrap import build
 from operator_svc.health import Check, Health
+from operator_svc.housekeeping import StreamKeeper
 
 PARTS = ["api", "ledger", "streams", "storage", "queues", "file_workers", "breakers", "proxy_pools"]
 

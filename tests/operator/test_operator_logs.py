@@ -6,7 +6,7 @@ import pytest
 
 from fetchbox.jobs.jobs_pb2 import JobLog, JobState, JobStatus, LogLevel
 from fetchbox.operator.v1 import operator_service_pb2 as pb
-from kernel import keys
+from kernel.redis import keys
 
 
 async def lines(operator, job_id: str, **request) -> list:

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from fetchbox.jobs.jobs_pb2 import JobState, JobStatus, LogLevel
 from fetchbox.operator.v1 import operator_service_pb2 as pb
-from kernel import keys
 from kernel.ids import uuid7
 from kernel.log.topics import Received
+from kernel.redis import keys
 from kernel.telemetry import metrics
 from operator_svc.bootstrap import build
 from operator_svc.mirror import Mirror

@@ -6,10 +6,11 @@ import pytest
 
 from fetchbox.jobs.jobs_pb2 import JobState, JobStatus
 from fetchbox.operator.v1 import operator_service_pb2 as pb
-from kernel import keys
-from kernel.config import defaults, millis, seconds
+from kernel.config.loading import defaults
+from kernel.durations import millis, seconds
 from kernel.ids import uuid7
 from kernel.log.exported import Exported
+from kernel.redis import keys
 from operator_svc import pruner as pruner_module
 from operator_svc.pruner import Pruner
 

@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 import pytest
 
 from fetchbox.operator.v1 import operator_service_pb2 as pb
-from kernel import keys
 from kernel.breakers import Breakers
 from kernel.clock import SystemClock
+from kernel.redis import keys
 
 
 async def queues(operator) -> pb.ListQueuesResponse:

@@ -11,12 +11,12 @@ from task_hand import TaskHand
 
 from fetchbox.config.v1.config_pb2 import Config
 from fetchbox.jobs.jobs_pb2 import QueuedTask
-from kernel import keys
-from kernel.config import defaults
-from kernel.dead_letters import DeadLetters
+from kernel.config.loading import defaults
 from kernel.ledger import Ledger
 from kernel.log.topics import provision
-from kernel.redis import RedisClients
+from kernel.redis import keys
+from kernel.redis.clients import RedisClients
+from operator_svc.letter_streams import DeadLetters
 from operator_svc.task_replays import TaskReplays
 from tests.examples import most
 

@@ -6,8 +6,8 @@ import pytest
 from task_hand import PAYLOAD
 
 from fetchbox.operator.v1 import operator_service_pb2 as pb
-from kernel import keys
-from kernel.lanes.stream import Failure, StreamLane, Success
+from kernel.queue.streams.stream import Failure, StreamLane, Success
+from kernel.redis import keys
 from tests.kernel.lane_rig import Rig, until
 
 FINAL = Failure("HANDLER_HTTP_400", "never")

@@ -7,15 +7,15 @@ from task_hand import PAYLOAD
 
 from fetchbox.jobs.jobs_pb2 import JobState
 from fetchbox.operator.v1 import operator_service_pb2 as pb
-from kernel import keys
-from kernel.announcements import Announcer
 from kernel.clock import SystemClock
 from kernel.ids import uuid7
 from kernel.ledger import Ledger
 from kernel.ledger.leftovers import Leftovers
 from kernel.log.backlog import Backlogs
-from kernel.log.housekeeping import StreamKeeper
+from kernel.queue.announcements import Announcer
+from kernel.redis import keys
 from kernel.telemetry import metrics
+from operator_svc.housekeeping import StreamKeeper
 from operator_svc.tidier import Tidier
 
 BARE = "worker-1"

@@ -11,7 +11,7 @@ from task_hand import PARENT, PAYLOAD
 
 from fetchbox.jobs.jobs_pb2 import DeadLetterTask, JobState
 from fetchbox.operator.v1 import operator_service_pb2 as pb
-from kernel import keys
+from kernel.redis import keys
 
 
 async def listed(operator, **request) -> list:

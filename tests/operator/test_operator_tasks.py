@@ -7,9 +7,9 @@ from task_hand import PAYLOAD
 
 from fetchbox.jobs.jobs_pb2 import JobState, JobStatus
 from fetchbox.operator.v1 import operator_service_pb2 as pb
-from kernel import keys, scripts
 from kernel.ids import uuid7
 from kernel.log.topics import Received
+from kernel.redis import keys, scripts
 from operator_svc.mirror import Mirror
 from operator_svc.pruner import Pruner
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fetchbox.config.v1.config_pb2 import Config
-from kernel.lists import duties
+from kernel.queue.files import duties
 from operator_svc import bootstrap as operator
 from tests.outages.load import Load
 from tests.outages.platform import Platform, paced, platform

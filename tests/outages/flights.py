@@ -13,10 +13,10 @@ from fetchbox.config.v1.config_pb2 import Config, Flow
 from fetchbox.flow.v1.event_pb2 import Event
 from fetchbox.flow.v1.flow_service_pb2 import PublishEventRequest, StartFlowRequest, TailFlowRequest
 from fetchbox.flow.v1.flow_service_pb2_grpc import FlowServiceStub
-from kernel.flows.redis_journal import RedisJournal
-from kernel.flows.state import state_of
+from flows.journal.redis_journal import RedisJournal
+from flows.model.state import state_of
 from kernel.log.offsets import START
-from kernel.redis import RedisClients
+from kernel.redis.clients import RedisClients
 from tests.flows.legal import violations
 
 FLIGHT: Final = "flight"

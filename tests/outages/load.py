@@ -23,13 +23,13 @@ from fetchbox.task.v1.task_service_pb2 import CreateJobRequest, WatchJobRequest
 from fetchbox.task.v1.task_service_pb2_grpc import TaskServiceStub
 from fetchbox.worker.v1.worker_service_pb2 import ClaimTasksRequest, CompleteTaskRequest
 from fetchbox.worker.v1.worker_service_pb2_grpc import WorkerServiceStub
-from kernel import keys
-from kernel.config import TASKS
+from flows.model.kinds import FLOW_ENDS
+from kernel.config.loading import TASKS
 from kernel.errors import FetchboxError
-from kernel.flows.kinds import FLOW_ENDS
 from kernel.ledger import Ledger
-from kernel.lists.names import ListNames
-from kernel.redis import RedisClients
+from kernel.queue.files.names import ListNames
+from kernel.redis import keys
+from kernel.redis.clients import RedisClients
 from kernel.tasks import ended
 from tests.outages.flights import Flights
 from tests.outages.platform import HEALED, Platform, soon

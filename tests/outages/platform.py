@@ -14,8 +14,8 @@ from fetchbox.operator.v1.operator_service_pb2_grpc import OperatorServiceStub
 from fetchbox.worker.v1.worker_service_pb2 import GetStatusRequest
 from fetchbox.worker.v1.worker_service_pb2_grpc import WorkerServiceStub
 from ingest_svc import bootstrap as ingest
-from kernel.resources import Resources
-from kernel.service import Loop, Periodic, Service
+from kernel.service.resources import Resources
+from kernel.service.service import Loop, Periodic, Service
 from operator_svc import bootstrap as operator
 from producer_svc import bootstrap as producer
 from tests.outages.flights import FLIGHT, flight

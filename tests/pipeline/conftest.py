@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from fetchbox.config.v1.config_pb2 import Config
-from kernel.resources import Resources
+from kernel.service.resources import Resources
 from pipeline.lake.layout import Layout
 from pipeline.spark.session import session
 from tests.pipeline.export_rig import Rig

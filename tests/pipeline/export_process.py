@@ -16,7 +16,7 @@ from google.protobuf import text_format
 
 from fetchbox.config.v1.config_pb2 import Config
 from kernel.errors import FetchboxError
-from kernel.resources import Resources
+from kernel.service.resources import Resources
 from tests.pipeline.export_rig import Rig
 
 

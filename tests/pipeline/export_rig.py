@@ -12,10 +12,10 @@ import pyarrow.parquet as pq
 
 from fetchbox.config.v1.config_pb2 import Config
 from fetchbox.jobs.jobs_pb2 import JobStatus
-from kernel import keys
 from kernel.log.exported import Exported
 from kernel.log.offsets import parse_id
-from kernel.resources import Resources
+from kernel.redis import keys
+from kernel.service.resources import Resources
 from pipeline.bootstrap import wired
 from pipeline.export.chain import Chain
 from pipeline.export.exporter import Exporter

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from kernel import config as configuration
+from kernel.config import loading as configuration
 from tests.pipeline import understood
 
 DEPLOY = Path(__file__).parents[2] / "deploy"

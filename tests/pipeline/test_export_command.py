@@ -13,7 +13,7 @@ import redis
 from cli.problems import USAGE, CommandError
 from cli.serve import Role, chosen
 from fetchbox.config.v1.config_pb2 import Config
-from kernel.config import defaults
+from kernel.config.loading import defaults
 from pipeline import extras
 from tests.pipeline.export_rig import STREAM, status
 from tests.pipeline.lake_rig import Lake

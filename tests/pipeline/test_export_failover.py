@@ -9,7 +9,7 @@ import pytest
 
 from fetchbox.config.v1.config_pb2 import Config
 from kernel.log.offsets import parse_id
-from kernel.resources import Resources
+from kernel.service.resources import Resources
 from tests.outages.rig import UnrulyRedis, off, until
 from tests.pipeline.export_rig import STREAM, Rig, drained
 

@@ -17,7 +17,7 @@ from google.protobuf import text_format
 
 from fetchbox.config.v1.config_pb2 import Config
 from kernel.errors import FetchboxError
-from kernel.resources import Resources
+from kernel.service.resources import Resources
 from tests.kernel.objects.flaky_s3 import FlakyS3
 from tests.outages.rig import until
 from tests.pipeline.export_rig import STREAM, Rig, drained

@@ -8,9 +8,9 @@ from contextlib import suppress
 import pytest
 from google.protobuf.duration_pb2 import Duration
 
-from kernel import keys
 from kernel.errors import FetchboxError
 from kernel.log.exported import Exported
+from kernel.redis import keys
 from kernel.telemetry import metrics
 from pipeline.bootstrap import build, wired
 from tests.pipeline.export_rig import STREAM, Rig

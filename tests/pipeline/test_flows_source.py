@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 
 from fetchbox.config.v1.config_pb2 import Config
 from fetchbox.flow.v1.event_pb2 import VIEW_TIMELINE
-from kernel import keys
+from flows.journal.redis_journal import RedisJournal
+from flows.model.codec import event_of
+from flows.model.types import FlowState, Run
 from kernel.errors import FetchboxError
-from kernel.flows.codec import event_of
-from kernel.flows.redis_journal import RedisJournal
-from kernel.flows.types import FlowState, Run
 from kernel.log.offsets import START
-from kernel.resources import Resources
+from kernel.redis import keys
+from kernel.service.resources import Resources
 from pipeline.export.chain import Chain
 from pipeline.export.flows_source import FlowsSource
 from pipeline.export.source import Page

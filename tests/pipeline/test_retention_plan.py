@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fetchbox.config.v1.config_pb2 import Config
-from kernel.config import ConfigError, defaults, load
+from kernel.config.loading import ConfigError, defaults, load
 from pipeline.lake.compaction import OTHERS
 from pipeline.lake.layout import Segment
 from pipeline.lake.snapshots import LedgerSnapshot, SnapshotFile, commit_key, file_key, slot_of

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from fetchbox.config.v1.config_pb2 import JobType
 from fetchbox.jobs.jobs_pb2 import DeadLetterTask, DownloadTask, HttpHeader, JobLog, JobStatus, QueuedTask
 from fetchbox.operator.v1.job_pb2 import Job
+from flows.model.codec import canonical, fields
 from ingest_svc.tasks import stock_tasks
-from kernel import keys
-from kernel.flows.codec import canonical, fields
 from kernel.handlers import DefaultHandler, Manifest, Resource
-from kernel.lanes import publications
+from kernel.queue.streams import publications
+from kernel.redis import keys
 from pipeline.schema import fast, generic, messages
 from pipeline.schema.decoding import decode
 from pipeline.schema.rows import Row

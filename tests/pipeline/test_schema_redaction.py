@@ -8,8 +8,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from fetchbox.jobs.jobs_pb2 import DeadLetterTask, DownloadTask, JobLog, JobStatus
+from flows.model.codec import fields
 from kernel import redaction
-from kernel.flows.codec import fields
 from pipeline.lake.segments import encode
 from pipeline.schema import cells
 from pipeline.schema.decoding import decode

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from producer_rig import settings
 
-from kernel.resources import Resources
+from kernel.service.resources import Resources
 from producer_svc import bootstrap
 
 

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from fetchbox.config.v1.config_pb2 import Config
-from kernel.config import defaults
-from kernel.config_values import duration
-from kernel.lists.names import ListNames
-from kernel.resources import Resources
-from kernel.service import Service
+from kernel.config.loading import defaults
+from kernel.config.values import duration
+from kernel.queue.files.names import ListNames
+from kernel.service.resources import Resources
+from kernel.service.service import Service
 from kernel.telemetry import metrics
 from producer_svc import bootstrap
 

@@ -13,7 +13,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from producer_rig import Box, boxed, files, old, settings, until, value, write
 
 from fetchbox.config.v1 import config_pb2
-from kernel.lists import job as file_jobs
+from kernel.queue.work import file_job as file_jobs
 from kernel.telemetry import metrics, tracing
 
 HIGH, LOW = "jobqueue:high_priority", "jobqueue:low_priority"

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernel.config import ConfigError, defaults
+from kernel.config.loading import ConfigError, defaults
 from producer_svc.globs import Globs
 from producer_svc.rules import Rules
 

@@ -20,9 +20,9 @@ from hypothesis import strategies as st
 from producer_rig import boxed, old, settings, until, value, write
 
 from fetchbox.config.v1.config_pb2 import Config
-from kernel import keys
-from kernel.lists.enqueue import BUCKETS, KEEP_HOURS, FileQueue, Mark, Offer, Put, Reached, mark
-from kernel.redis import RedisClients
+from kernel.redis import keys
+from kernel.redis.clients import RedisClients
+from producer_svc.enqueue import BUCKETS, KEEP_HOURS, FileQueue, Mark, Offer, Put, Reached, mark
 from tests.examples import most
 
 FILES = ("/in/a", "/in/b")

@@ -17,8 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from producer_rig import boxed, files, old, settings, until, value, write
 
-from kernel.config import ConfigError, defaults
-from kernel.resources import Resources
+from kernel.config.loading import ConfigError, defaults
+from kernel.service.resources import Resources
 from kernel.telemetry.log_format import JsonFormatter
 from producer_svc import bootstrap
 from producer_svc.found import Found

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from producer_rig import Box, boxed, settings, until, write
 
-from kernel.redis import RedisClients
+from kernel.redis.clients import RedisClients
 
 LOW = "jobqueue:low_priority"
 ROOT = Path(__file__).parents[2]

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from producer_rig import Box, boxed, scans, settings, until, value, write
 
-from kernel.lists.enqueue import FileQueue, Offer, Reached, mark
-from kernel.redis import RedisClients
+from kernel.redis.clients import RedisClients
+from producer_svc.enqueue import FileQueue, Offer, Reached, mark
 
 HIGH, LOW = "jobqueue:high_priority", "jobqueue:low_priority"
 

@@ -14,7 +14,7 @@ import typer.main
 from cli.create import Task
 from cli.main import app
 from fetchbox.jobs.jobs_pb2 import DownloadTask
-from kernel.config import TASKS
+from kernel.config.loading import TASKS
 from tests.stack.conftest import CommandLine
 
 NO_SERVER = {f"FETCHBOX_{service}": "127.0.0.1:9" for service in ("INGEST", "OPERATOR", "WORKER", "GATEWAY")}

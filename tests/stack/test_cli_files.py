@@ -10,13 +10,13 @@ import pytest
 import redis
 
 from cli.local import LocalPlatform
-from kernel import keys
 from kernel.breakers import Breakers
 from kernel.clock import SystemClock
-from kernel.config import defaults
-from kernel.lists.job import FileJob, with_members
-from kernel.lists.names import ListNames
-from kernel.redis import RedisClients
+from kernel.config.loading import defaults
+from kernel.queue.files.names import ListNames
+from kernel.queue.work.file_job import FileJob, with_members
+from kernel.redis import keys
+from kernel.redis.clients import RedisClients
 from tests.stack.conftest import CommandLine
 
 NAMES = ListNames(defaults().worker)

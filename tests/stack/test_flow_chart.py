@@ -13,7 +13,7 @@ from cli.flows import words
 from cli.flows.chart import Chart
 from cli.flows.course import Course
 from fetchbox.flow.v1.event_pb2 import Event
-from kernel.flows.codec import iso
+from flows.model.codec import iso
 from tests.examples import most
 from tests.flows.histories import History, anything, legal
 

@@ -21,9 +21,9 @@ from cli.problems import CommandError
 from cli.serve import BOOTSTRAPS, Role, chosen
 from fetchbox.config.v1.config_pb2 import Config
 from fetchbox.jobs.jobs_pb2 import DownloadTask
-from kernel import keys
-from kernel.config import defaults
-from kernel.lists.names import ListNames
+from kernel.config.loading import defaults
+from kernel.queue.files.names import ListNames
+from kernel.redis import keys
 from tests.stack.conftest import ENVIRON, CommandLine
 
 NO_REDIS = {"REDIS_ADDR": "127.0.0.1:9", "FETCHBOX_REDIS_START_PATIENCE": "0s"}

@@ -11,8 +11,8 @@ from fetchbox.config.v1.config_pb2 import Config
 from gateway import bootstrap as gateway
 from ingest_svc import bootstrap as ingest
 from kernel.ledger import Ledger
-from kernel.resources import Resources
-from kernel.service import Service
+from kernel.service.resources import Resources
+from kernel.service.service import Service
 from kernel.telemetry import tracing
 from tests.worker.conftest import eventually
 from worker_svc import bootstrap as worker

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from kernel.config import load
+from kernel.config.loading import load
 from kernel.handlers import TaskError, TaskHandler
 from tests.tasks.model_server import ModelServer, stream
 from tests.tasks.recorder import Recorder

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from kernel.config import ConfigError, load
+from kernel.config.loading import ConfigError, load
 from tests.tasks.model_server import ModelServer
 from tests.tasks.own_handlers import LIFE, Echo
 from tests.tasks.recorder import Recorder

@@ -22,8 +22,8 @@ from kernel.handlers import HandlerRegistry, Manifest, plan_tasks
 from kernel.ids import uuid7
 from kernel.ledger import JobRecord, Ledger
 from kernel.ledger.task_queue import TaskQueue
-from kernel.resources import Resources
-from kernel.service import Service
+from kernel.service.resources import Resources
+from kernel.service.service import Service
 from worker_svc import bootstrap
 from worker_svc.cancel import POLL_SECONDS
 

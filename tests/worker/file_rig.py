@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from fetchbox.config.v1.config_pb2 import Config
-from kernel.lanes.types import Failure, Outcome, Success
-from kernel.lists.job import FileJob
 from kernel.objects import ObjectInfo, ObjectStore
+from kernel.queue.work.file_job import FileJob
+from kernel.queue.work.types import Failure, Outcome, Success
 from worker_svc.files import FileRunner
 
 _NOBODY = 65534

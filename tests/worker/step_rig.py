@@ -9,16 +9,16 @@ from google.protobuf.duration_pb2 import Duration
 
 from fetchbox.config.v1.config_pb2 import Config, Flow, FlowGate, FlowStep
 from fetchbox.flow.v1.event_pb2 import VIEW_LOGS, VIEW_TIMELINE, Event
-from kernel import keys
-from kernel.flows.events import Meta, data_of, draft, meta_of
-from kernel.flows.journal import Append
-from kernel.flows.kinds import FLOW_START, LOG, STEP_ATTEMPT_STARTED
-from kernel.flows.label import Label
-from kernel.flows.order import Order
-from kernel.flows.project import project
-from kernel.flows.redis_journal import RedisJournal
-from kernel.flows.types import FlowState, Run, Write
-from kernel.resources import Resources
+from flows.journal.journal import Append
+from flows.journal.redis_journal import RedisJournal
+from flows.model.events import Meta, data_of, draft, meta_of
+from flows.model.kinds import FLOW_START, LOG, STEP_ATTEMPT_STARTED
+from flows.model.label import Label
+from flows.model.order import Order
+from flows.model.project import project
+from flows.model.types import FlowState, Run, Write
+from kernel.redis import keys
+from kernel.service.resources import Resources
 from tests.worker.conftest import eventually
 from tests.worker.task_rig import Tasks
 

@@ -9,11 +9,11 @@ from typing import Any
 
 from fetchbox.config.v1.config_pb2 import Config, Task
 from fetchbox.jobs.jobs_pb2 import DeadLetterTask, JobLog
-from kernel import keys
 from kernel.ids import uuid7
 from kernel.ledger import Ledger
 from kernel.ledger.task_queue import NewTask, TaskQueue
-from kernel.resources import Resources
+from kernel.redis import keys
+from kernel.service.resources import Resources
 from tests.worker.conftest import eventually
 
 ENDS = ("done", "error", "canceled")

@@ -9,8 +9,8 @@ from aiohttp import web
 from fetchbox.config.v1.config_pb2 import Config
 from kernel.breakers import Breakers
 from kernel.log.topics import Topics
-from kernel.resources import Resources
-from kernel.service import Service
+from kernel.service.resources import Resources
+from kernel.service.service import Service
 from tests.worker.conftest import Jobs, Start, duty, eventually
 from tests.worker.task_rig import Tasks, handled
 from tests.worker.test_jobs import all_of

@@ -10,7 +10,7 @@ from aiohttp import web
 
 from fetchbox.config.v1.config_pb2 import Config
 from kernel.breakers import Breakers, names
-from kernel.resources import Resources
+from kernel.service.resources import Resources
 from kernel.telemetry import metrics
 from tests.worker.conftest import Jobs, Start, duty, eventually
 from tests.worker.task_rig import Tasks

@@ -11,8 +11,8 @@ import pytest
 
 from cli.embedded.seaweed import SeaweedFS
 from fetchbox.config.v1.config_pb2 import Config
-from kernel import keys
-from kernel.resources import Resources
+from kernel.redis import keys
+from kernel.service.resources import Resources
 from tests.kernel.objects.flaky_s3 import FlakyS3
 from tests.worker.conftest import Start, WorkerProcess, duty, eventually, quick
 from tests.worker.test_file_jobs import COMPLETED, DEAD, LOW, Lists

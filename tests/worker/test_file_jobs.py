@@ -12,7 +12,7 @@ import pytest
 from cli.embedded.seaweed import SeaweedFS
 from fetchbox.config.v1.config_pb2 import Config
 from kernel.objects import ObjectStore
-from kernel.resources import Resources
+from kernel.service.resources import Resources
 from producer_svc import bootstrap as producer_bootstrap
 from tests.ingest.harness import GOOD, Client
 from tests.kernel.objects.flaky_s3 import FlakyS3

@@ -13,8 +13,8 @@ import trustme
 from cli.embedded.ports import free_ports
 from fetchbox.config.v1.config_pb2 import Config
 from ingest_svc import bootstrap as ingest_bootstrap
-from kernel.lanes.types import Failure, Success
-from kernel.resources import Resources
+from kernel.queue.work.types import Failure, Success
+from kernel.service.resources import Resources
 from tests.ingest.harness import GOOD, Client
 from tests.worker.conftest import eventually
 from tests.worker.file_rig import Files, files_of

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from fetchbox.config.v1.config_pb2 import Config
-from kernel.config import ConfigError
+from kernel.config.loading import ConfigError
 from kernel.objects import ObjectStore
 from tests.worker.file_rig import Files, as_nobody, files_of, open_descriptors
 from worker_svc.files import FileRunner

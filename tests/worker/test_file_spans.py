@@ -9,7 +9,7 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from fetchbox.config.v1.config_pb2 import Config, Tracing
-from kernel.resources import Resources
+from kernel.service.resources import Resources
 from kernel.telemetry import metrics, tracing
 from tests.ingest.harness import GOOD, Client
 from tests.worker.file_rig import Files, files_of

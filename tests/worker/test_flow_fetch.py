@@ -11,11 +11,11 @@ import pytest
 
 from cli.sample_site import SampleSite
 from fetchbox.config.v1.config_pb2 import Config
-from kernel.config import defaults
-from kernel.flows.course import Problem
-from kernel.flows.sending import Manifest, Postponed
+from flows.engine.sending import Manifest, Postponed
+from flows.model.course import Problem
+from kernel.config.loading import defaults
 from kernel.ledger import Ledger
-from kernel.resources import Resources
+from kernel.service.resources import Resources
 from tests.flows.engine_rig import EngineRig, define, until
 from tests.ingest.harness import Client
 from tests.worker.conftest import Start

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from fetchbox.config.v1.config_pb2 import Config, JobType
 from fetchbox.errors.v1 import errors_pb2
 from fetchbox.ingest.v1 import manifest_pb2
-from kernel.config import ConfigError, defaults
+from kernel.config.loading import ConfigError, defaults
 from kernel.errors import FetchboxError
 from kernel.handlers import DefaultHandler, HandlerRegistry, JobHandler, Manifest, plan_tasks
 from tests.worker.custom_handlers import Gallery

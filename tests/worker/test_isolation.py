@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from fetchbox.config.v1.config_pb2 import Config, Task
-from kernel.config import ConfigError, load
+from kernel.config.loading import ConfigError, load
 from kernel.handlers import HandlerRegistry
 from kernel.isolation.job_handlers import HANDLER_CRASHED
 from kernel.isolation.pool import ChildPool
-from kernel.resources import Resources
-from kernel.service import Service
+from kernel.service.resources import Resources
+from kernel.service.service import Service
 from tests.worker.conftest import Jobs, Start, duty, eventually, options
 from tests.worker.step_rig import Steps, with_step
 from tests.worker.task_rig import Tasks, handled

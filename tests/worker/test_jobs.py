@@ -8,10 +8,10 @@ import pytest
 from cli.sample_site import SampleSite
 from fetchbox.config.v1.config_pb2 import Config, JobType
 from fetchbox.jobs.jobs_pb2 import DownloadTask, JobState
-from kernel import keys
 from kernel.ids import uuid7
 from kernel.log.topics import Topics
-from kernel.resources import Resources
+from kernel.redis import keys
+from kernel.service.resources import Resources
 from kernel.telemetry import metrics
 from tests.worker.conftest import Jobs, Start, eventually
 

@@ -20,8 +20,8 @@ from fetchbox.worker.v1.worker_service_pb2 import (
     StoredObject,
 )
 from kernel.ids import uuid7
-from kernel.lanes.lent import Lent
 from kernel.log.topics import Topics
+from kernel.queue.streams.lent import Lent
 from tests.worker.conftest import Jobs, Start, duty, eventually, unread
 from tests.worker.test_jobs import all_of
 

@@ -7,7 +7,7 @@ import pytest
 
 from fetchbox.config.v1.config_pb2 import Config
 from kernel.errors import unavailable
-from kernel.lanes.remote import RemoteLeases
+from kernel.queue.streams.remote import RemoteLeases
 from tests.worker.conftest import Start, duty, eventually
 from tests.worker.task_rig import Tasks
 from tests.worker.test_lending_tasks import Elsewhere, far

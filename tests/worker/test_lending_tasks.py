@@ -26,8 +26,8 @@ from fetchbox.worker.v1.worker_service_pb2 import (
     ResumeRequest,
     TaskEvent,
 )
-from kernel import keys
-from kernel.service import Service
+from kernel.redis import keys
+from kernel.service.service import Service
 from tests.worker.conftest import Jobs, Start, duty, eventually, unread
 from tests.worker.task_rig import Tasks
 from tests.worker.test_lending import STORED, refused

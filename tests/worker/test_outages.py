@@ -10,10 +10,10 @@ from cli.embedded.seaweed import SeaweedFS
 from cli.embedded.valkey import Valkey
 from cli.sample_site import SampleSite
 from fetchbox.config.v1.config_pb2 import Config
-from kernel import keys
 from kernel.errors import FetchboxError
 from kernel.ledger import Ledger
-from kernel.resources import Resources
+from kernel.redis import keys
+from kernel.service.resources import Resources
 from tests.worker.conftest import Jobs, Start, WorkerProcess, duty, eventually
 from worker_svc import bootstrap
 

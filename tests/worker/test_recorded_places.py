@@ -8,16 +8,16 @@ import pytest
 
 from cli.sample_site import SampleSite
 from fetchbox.config.v1.config_pb2 import Config
-from kernel import keys
-from kernel.config import millis
-from kernel.flows.keeping import Keeping
-from kernel.flows.order import read
-from kernel.flows.payloads import Payloads
-from kernel.flows.reading import Reading
-from kernel.keys import RunKey
+from flows.gates.payloads import Payloads
+from flows.journal.keeping import Keeping
+from flows.model.order import read
+from flows.tails.reading import Reading
+from kernel.durations import millis
 from kernel.ledger import Ledger
 from kernel.log.exported import Exported
-from kernel.resources import Resources
+from kernel.redis import keys
+from kernel.redis.keys import RunKey
+from kernel.service.resources import Resources
 from tests.flows.engine_rig import EngineRig, define, done
 from tests.flows.engine_rig import quick as quick_engine
 from tests.ingest.harness import Client

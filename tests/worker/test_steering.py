@@ -16,8 +16,8 @@ from fetchbox.worker.v1.worker_service_pb2 import (
     ResumeRequest,
     WorkerStatus,
 )
-from kernel import keys
 from kernel.log.topics import Topics
+from kernel.redis import keys
 from tests.worker.conftest import Jobs, Looks, Start, WorkerProcess, eventually
 from tests.worker.test_jobs import all_of
 

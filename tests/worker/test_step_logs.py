@@ -12,14 +12,14 @@ import pytest
 
 from fetchbox.config.v1.config_pb2 import Config
 from fetchbox.jobs.jobs_pb2 import LogLevel
-from kernel import keys
+from flows.model.events import data_of
+from flows.model.label import Label
+from flows.model.types import Appended, RunGoneError
+from flows.publishing.bus import InternalBus, Message
+from flows.publishing.manager import EventManager
 from kernel.errors import unavailable
-from kernel.flows.bus import InternalBus, Message
-from kernel.flows.events import data_of
-from kernel.flows.label import Label
-from kernel.flows.manager import EventManager
-from kernel.flows.types import Appended, RunGoneError
-from kernel.resources import Resources
+from kernel.redis import keys
+from kernel.service.resources import Resources
 from kernel.telemetry import metrics
 from tests.worker.conftest import Start, WorkerProcess
 from tests.worker.step_rig import RUN, Steps, path, with_step

@@ -10,11 +10,11 @@ import pytest
 
 from fetchbox.config.v1.config_pb2 import Config
 from fetchbox.jobs.jobs_pb2 import QueuedTask
-from kernel.config import ConfigError
-from kernel.flows.label import Label, read_label
-from kernel.lanes.types import Claim, Failure
+from flows.model.label import Label, read_label
+from kernel.config.loading import ConfigError
 from kernel.ledger import Ledger
-from kernel.resources import Resources
+from kernel.queue.work.types import Claim, Failure
+from kernel.service.resources import Resources
 from kernel.telemetry import metrics
 from tests.worker.conftest import Start, duty, eventually
 from tests.worker.step_handlers import Lives

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from fetchbox.config.v1.config_pb2 import Config
-from kernel import scripts
 from kernel.ids import uuid7
 from kernel.ledger import JobRecord
 from kernel.ledger.base import begin_keys, record_keys
-from kernel.resources import Resources
-from kernel.scripts import Script
+from kernel.redis import scripts
+from kernel.redis.scripts import Script
+from kernel.service.resources import Resources
 from tests.worker.conftest import Start, eventually
 from tests.worker.task_rig import Tasks, handled
 

@@ -12,8 +12,8 @@ from google.protobuf.duration_pb2 import Duration
 
 from fetchbox.config.v1.config_pb2 import Config
 from fetchbox.worker.v1.worker_service_pb2 import DrainRequest, PauseRequest, ResumeRequest
-from kernel import keys
-from kernel.service import Service
+from kernel.redis import keys
+from kernel.service.service import Service
 from tests.worker.conftest import Looks, Start, WorkerProcess, duty, eventually, unread
 from tests.worker.task_handlers import Stuck
 from tests.worker.task_rig import Tasks, handled

@@ -5,8 +5,8 @@ import sys
 from pathlib import Path
 
 from fetchbox.config.v1.config_pb2 import Config
-from kernel.config import seconds
-from kernel.resources import Resources
+from kernel.durations import seconds
+from kernel.service.resources import Resources
 from kernel.telemetry import logs
 from worker_svc import bootstrap
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from fetchbox.errors.v1 import errors_pb2 as codes
 from kernel.breakers import Admission, Breakers, names, result_of
-from kernel.lanes.types import Claim
+from kernel.queue.work.types import Claim
 from worker_svc.fetch.failure import FetchFailure, deferral
 
 _ALLOWED: Final = Admission(allowed=True)

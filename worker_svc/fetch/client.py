@@ -22,7 +22,7 @@ from yarl import URL
 
 from fetchbox.config.v1.config_pb2 import Fetcher as FetcherConfig
 from fetchbox.errors.v1 import errors_pb2
-from kernel.config import seconds
+from kernel.durations import seconds
 from worker_svc.fetch.failure import failure
 from worker_svc.fetch.faults import TRANSPORT_ERRORS, before_head, blocked, brief
 from worker_svc.fetch.guard import AddressPolicy, BlockedAddressError

@@ -22,12 +22,12 @@ from fetchbox.config.v1.config_pb2 import Config
 from fetchbox.errors.v1 import errors_pb2 as codes
 from fetchbox.jobs.jobs_pb2 import DownloadTask
 from kernel.breakers import Admission, Breakers
+from kernel.breakers.hostgate import HostGates
 from kernel.clock import Clock
-from kernel.config import seconds
+from kernel.config.secret_values import with_proxy_secrets
+from kernel.durations import seconds
 from kernel.foreign_text import fit
-from kernel.hostgate import HostGates
 from kernel.hostname import UrlError
-from kernel.secret_values import with_proxy_secrets
 from kernel.telemetry import metrics
 from worker_svc.fetch.answer import REDIRECTS, check_success, field, fields, opts_out
 from worker_svc.fetch.circuit import ANY_TURN, HostCircuits, Turn
@@ -70,7 +70,7 @@ class Fetcher:
         rng: random.Random | None = None,
         budget: ByteBudget | None = None,
     ) -> None:
-        """`secrets` are the values of those that headers and proxies may name; see `kernel.secret_values`.
+        """`secrets` are the values of those that headers and proxies may name; see `kernel.config.secret_values`.
 
         Without `breakers` a host is asked however often it fails.
         """

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 from fetchbox.config.v1.config_pb2 import Config
 from fetchbox.errors.v1 import errors_pb2
 from fetchbox.jobs.jobs_pb2 import DownloadTask
-from kernel.config import job_type
-from kernel.secret_scopes import FETCH_HEADER, MARK, PROXY, SecretScopes, Use, pool_refusal
-from kernel.secret_values import UnknownSecretError, with_secrets
+from kernel.config.loading import job_type
+from kernel.config.secret_scopes import FETCH_HEADER, MARK, PROXY, SecretScopes, Use, pool_refusal
+from kernel.config.secret_values import UnknownSecretError, with_secrets
 from worker_svc.fetch.failure import failure
 from worker_svc.fetch.url import Url
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from fetchbox.config.v1.config_pb2 import Config, JobType
 from fetchbox.jobs.jobs_pb2 import DownloadTask
 from kernel import places
-from kernel.config import job_type, seconds
+from kernel.config.loading import job_type
+from kernel.durations import seconds
 from kernel.ids import is_key_safe, key_segment
 
 

@@ -14,7 +14,7 @@ from fetchbox.config.v1.config_pb2 import Config
 from fetchbox.errors.v1 import errors_pb2 as codes
 from fetchbox.ingest.v1.ingest_service_pb2 import SubmitJobRequest
 from kernel.ids import is_key_safe
-from kernel.lists.job import FileJob
+from kernel.queue.work.file_job import FileJob
 from kernel.telemetry.logs import get_logger
 from worker_svc.files.failure import FileFailure, failure
 from worker_svc.files.opening import OpenFile

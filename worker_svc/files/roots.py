@@ -14,7 +14,8 @@ from pathlib import Path
 
 from fetchbox.config.v1.config_pb2 import Config
 from fetchbox.errors.v1 import errors_pb2 as codes
-from kernel.config import ConfigError, seconds
+from kernel.config.loading import ConfigError
+from kernel.durations import seconds
 from kernel.errors import FetchboxError, failure_name
 from kernel.ids import key_segment
 from kernel.objects import object_key

@@ -6,11 +6,11 @@ from typing import Protocol
 
 from fetchbox.config.v1.config_pb2 import Config
 from fetchbox.errors.v1 import errors_pb2 as codes
-from kernel.config import seconds
+from kernel.durations import seconds
 from kernel.errors import failure_name
-from kernel.lanes.types import Failure, Outcome, Success
-from kernel.lists.job import FileJob
 from kernel.objects import ObjectStore, ObjectStoreError
+from kernel.queue.work.file_job import FileJob
+from kernel.queue.work.types import Failure, Outcome, Success
 from kernel.telemetry import metrics, tracing
 from kernel.telemetry.logs import get_logger
 from worker_svc.fetch.limits import ByteBudget

@@ -15,8 +15,8 @@ from functools import partial
 
 from fetchbox.config.v1.config_pb2 import Config
 from fetchbox.errors.v1 import errors_pb2 as codes
-from kernel.lists.job import FileJob, time_text
 from kernel.objects import LARGEST, ObjectStore, part_size
+from kernel.queue.work.file_job import FileJob, time_text
 from worker_svc.fetch.limits import FREE_BYTES, ByteBudget
 from worker_svc.fetch.sniff import SNIFFED_BYTES
 from worker_svc.files.content_type import content_type

@@ -10,10 +10,10 @@ from google.api.httpbody_pb2 import HttpBody
 from fetchbox.config.v1.config_pb2 import Config
 from fetchbox.errors.v1 import errors_pb2 as codes
 from fetchbox.ingest.v1.ingest_service_pb2 import SubmitJobRequest
-from kernel.config import seconds
+from flows.engine.sending import Manifest, Postponed
+from flows.model.course import Problem
+from kernel.durations import seconds
 from kernel.errors import failure_name
-from kernel.flows.course import Problem
-from kernel.flows.sending import Manifest, Postponed
 from worker_svc.ingest_client import IngestClient, SubmitFailure
 
 _AWAY: Final = failure_name(codes.FAILURE_CODE_HANDLER_CONNECTION)

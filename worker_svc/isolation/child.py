@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from fetchbox.errors.v1 import errors_pb2
+from flows.model import values
 from kernel.errors import failure_name
-from kernel.flows import values
 from kernel.handlers import TaskError, TaskHandler, TaskSettings, find_class
 from kernel.isolation.child import Child, Handled, main
 from kernel.isolation.child_jobs import Given, HandledJobs

@@ -12,14 +12,14 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any, Final
 
-from kernel import keys
+from flows.model import values
+from flows.model.kinds import LOG
+from flows.model.label import Label
+from flows.model.types import Context, Run
+from flows.publishing.bus import Receipt
+from flows.publishing.manager import EventManager
 from kernel.errors import FetchboxError
-from kernel.flows import values
-from kernel.flows.bus import Receipt
-from kernel.flows.kinds import LOG
-from kernel.flows.label import Label
-from kernel.flows.manager import EventManager
-from kernel.flows.types import Context, Run
+from kernel.redis import keys
 from kernel.tasks import ended
 from kernel.telemetry import metrics
 from kernel.telemetry.logs import get_logger

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from kernel.flows import values
+from flows.model import values
 
 _NOTHING = b"{}"
 

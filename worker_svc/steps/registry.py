@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 from fetchbox.config.v1.config_pb2 import Config, FlowStep
 from kernel.breakers import names
-from kernel.config import ConfigError, seconds
+from kernel.config.loading import ConfigError
+from kernel.durations import seconds
 from kernel.handlers import TaskHandler, TaskSettings, describe, find_class, json_object, where_to_look
 from kernel.handlers.registry import PROCESS
 from kernel.isolation.pool import ChildPool
-from kernel.lanes.types import Claim
 from kernel.ledger.record import STEP
+from kernel.queue.work.types import Claim
 from worker_svc.isolation.tasks import IsolatedTask
 from worker_svc.steps.payload import StepPayload
 from worker_svc.tasks.lifecycle import Lifecycle

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from fetchbox.config.v1.config_pb2 import Config, Task
-from kernel.config import TASKS, ConfigError, task
+from kernel.config.loading import TASKS, ConfigError, task
 from kernel.handlers import TaskHandler, describe, find_class, where_to_look
 from kernel.handlers.registry import PROCESS
 from kernel.isolation.pool import ChildPool

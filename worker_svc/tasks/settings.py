@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from fetchbox.config.v1.config_pb2 import Config, Task
-from kernel.config import ConfigError, seconds
+from kernel.config.loading import ConfigError
+from kernel.config.secret_values import UnknownSecretError, with_secrets
+from kernel.durations import seconds
 from kernel.handlers import TaskSettings, describe, json_object
 from kernel.request_headers import may_be_sent
-from kernel.secret_values import UnknownSecretError, with_secrets
 
 
 def settings_of(config: Config, name: str, task: Task, secrets: Mapping[str, str]) -> TaskSettings:

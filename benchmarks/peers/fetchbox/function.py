@@ -7,9 +7,10 @@ from typing import Any
 
 import ledger
 
-from kernel import config, ids
+from kernel import ids
+from kernel.config import loading as config
 from kernel.ledger.task_queue import NewTask, TaskQueue
-from kernel.redis import RedisClients
+from kernel.redis.clients import RedisClients
 
 PACKAGES = ("fetchbox", "redis", "hiredis", "protobuf", "grpcio", "uvloop")
 

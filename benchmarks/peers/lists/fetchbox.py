@@ -12,14 +12,15 @@ import sys
 import uvloop
 
 from kernel.clock import SystemClock
-from kernel.config import defaults, seconds
+from kernel.config.loading import defaults
+from kernel.durations import seconds
 from kernel.garbage import collect_seldom
-from kernel.lanes.lanes import Lanes
-from kernel.lanes.types import Failure, Outcome, Success
-from kernel.lanes.worker import WorkerLane
-from kernel.lists.lane import ListLane
 from kernel.log.topics import provision
-from kernel.redis import RedisClients
+from kernel.queue.files.lane import ListLane
+from kernel.queue.lanes import Lanes
+from kernel.queue.streams.worker import WorkerLane
+from kernel.queue.work.types import Failure, Outcome, Success
+from kernel.redis.clients import RedisClients
 from worker_svc.deadlines import Deadlines
 from worker_svc.retries import Retries
 from worker_svc.runner import Limits, Runner

@@ -6,10 +6,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from kernel.breakers.hostgate import RedisHostGates
 from kernel.clock import SystemClock
 from kernel.errors import is_retryable
-from kernel.hostgate import RedisHostGates
-from kernel.redis import RedisClients
+from kernel.redis.clients import RedisClients
 from tests.fetching.cases import case
 from tests.fetching.origin import Connection, Request, answer
 from tests.fetching.world import World

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from kernel.clock import SystemClock
-from kernel.config import defaults
+from kernel.config.loading import defaults
 from kernel.log.file import FileLog
 from kernel.log.memory import MemoryLog
 from kernel.log.redis import RedisLog
 from kernel.log.store import LogStore
-from kernel.redis import RedisClients
+from kernel.redis.clients import RedisClients
 
 ADAPTERS = ("redis", "file", "file-rotating", "memory")
 

@@ -8,10 +8,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fetchbox.config.v1.config_pb2 import Config
-from kernel import keys
 from kernel.log.exported import Exported
 from kernel.log.offsets import parse_id
-from kernel.redis import RedisClients
+from kernel.redis import keys
+from kernel.redis.clients import RedisClients
 from tests.examples import most
 
 _HOUR = 3_600_000

@@ -7,13 +7,13 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from fetchbox.config.v1.config_pb2 import Config, Stream
-from kernel import keys
 from kernel.log.exported import Exported
 from kernel.log.provisioning import provision
-from kernel.log.retention import StreamRetention
-from kernel.redis import RedisClients
-from kernel.scripts import SHED, TRIM
+from kernel.redis import keys
+from kernel.redis.clients import RedisClients
+from kernel.redis.scripts import SHED, TRIM
 from kernel.telemetry import metrics
+from operator_svc.stream_retention import StreamRetention
 from tests.examples import most
 
 _DAY = 86_400_000

@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 
 from cli.embedded.valkey import Valkey
-from kernel.config import defaults
+from kernel.config.loading import defaults
 from kernel.errors import FetchboxError
 from kernel.log.file import FileLog, folder_name
 from kernel.log.memory import MemoryLog
 from kernel.log.offsets import START, parse_id
 from kernel.log.redis import RedisLog
 from kernel.log.store import Entry
-from kernel.redis import RedisClients
+from kernel.redis.clients import RedisClients
 
 _END = 1_000_000
 _WRITER = "tests.kernel.log.log_writer"

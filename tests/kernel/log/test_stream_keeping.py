@@ -7,15 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fetchbox.config.v1.config_pb2 import Config
-from kernel import keys
 from kernel.log import offsets
 from kernel.log.epochs import Epochs
-from kernel.log.housekeeping import StreamKeeper
 from kernel.log.offsets import MAX_MS, MAX_SEQ, OffsetOverflowError
 from kernel.log.provisioning import provision
-from kernel.log.retention import StreamRetention, stream_bytes
-from kernel.redis import RedisClients
+from kernel.redis import keys
+from kernel.redis.clients import RedisClients
 from kernel.telemetry import metrics
+from operator_svc.housekeeping import StreamKeeper
+from operator_svc.stream_retention import StreamRetention, stream_bytes
 
 _DAY = 86_400_000
 _IDS = st.tuples(st.integers(0, MAX_MS), st.integers(0, MAX_SEQ))

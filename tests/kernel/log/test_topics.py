@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from fetchbox.config.v1.config_pb2 import Config
 from fetchbox.jobs import jobs_pb2
-from kernel import keys
 from kernel.errors import FetchboxError
 from kernel.log import offsets
 from kernel.log.groups import Group
@@ -19,7 +18,8 @@ from kernel.log.messages import Received
 from kernel.log.provisioning import check, provision
 from kernel.log.shapes import shapes
 from kernel.log.topics import Topics
-from kernel.redis import RedisClients
+from kernel.redis import keys
+from kernel.redis.clients import RedisClients
 from kernel.telemetry import metrics
 from tests.examples import most
 

@@ -14,7 +14,7 @@ from prometheus_client.metrics import MetricWrapperBase
 from prometheus_client.parser import text_string_to_metric_families
 
 from fetchbox.errors.v1.errors_pb2 import FailureCode
-from kernel.config import load
+from kernel.config.loading import load
 from kernel.telemetry import metrics
 from kernel.telemetry.bounded import BoundedCounter
 from kernel.telemetry.metrics_server import MetricsServer, server_of

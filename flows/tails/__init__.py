@@ -1,0 +1,1 @@
+"""What clients read of runs: projections as they are, and streams with a cursor."""

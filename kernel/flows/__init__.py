@@ -1,1 +1,0 @@
-"""Flows: timeline, projections, reducers, gates and orchestration."""

@@ -1,0 +1,1 @@
+"""gRPC as every service speaks it: servers, channels, and the interceptor that knows the caller before the message."""
