@@ -20,7 +20,7 @@ BASE = "{{ with $externalLabels.runbooks }}{{ . }}{{ else }}docs/runbooks{{ end 
 """A URL where Prometheus is told one."""
 PANELS = {"timeseries", "stat", "row"}
 _WORDS = {"by", "le", "sum", "max", "and", "or", "unless", "on", "rate", "increase", "changes", "absent", "topk"}
-_PACKAGES = ("kernel", "gateway", "ingest_svc", "operator_svc", "pipeline", "producer_svc", "worker_svc")
+_PACKAGES = ("kernel", "flows", "gateway", "ingest_svc", "operator_svc", "pipeline", "producer_svc", "worker_svc")
 
 
 def _alerts() -> dict[str, Any]:
@@ -123,8 +123,8 @@ def test_pages_name_log_lines_and_panels_that_there_are() -> None:
 
 _BEGIN = """
 from prometheus_client import generate_latest
-from kernel.config import defaults
-from kernel.labels import configure_labels
+from kernel.config.loading import defaults
+from kernel.queue.labels import configure_labels
 from kernel.telemetry import metrics
 configure_labels(defaults())
 print(generate_latest(metrics.REGISTRY).decode())
