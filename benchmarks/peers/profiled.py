@@ -17,7 +17,7 @@ _INTERVAL = 0.001
 """Seconds of CPU; the kernel may round it up to its tick."""
 _MOST_FUNCTIONS = 30
 _ROOT = f"{FOLDER.parent.parent}/"
-_PARTS = ("kernel/lanes", "kernel/pipe", "kernel/ledger", "kernel/telemetry", "worker_svc", "kernel", "gen")
+_PARTS = ("kernel/queue", "kernel/redis", "kernel/ledger", "kernel/telemetry", "worker_svc", "kernel", "gen")
 _LIBRARIES = ("asyncio/runners", "asyncio", "json", "prometheus_client", "google/protobuf", "grpc", "redis")
 
 

@@ -24,7 +24,9 @@ _LONGEST: Final = 2048
 _LONGEST_STACK: Final = 16384
 _URL: Final = re.compile(r"https?://[^\x00-\x20\"<>]+")
 _MAIL: Final = re.compile(r"[A-Za-z0-9._%+-]{1,64}(?:@|%40)[A-Za-z0-9-]{1,63}(?:\.[A-Za-z0-9-]{1,63})+", re.IGNORECASE)
-_TOLD: Final = frozenset({"kernel", "gateway", "ingest_svc", "operator_svc", "producer_svc", "worker_svc", "redis"})
+_TOLD: Final = frozenset(
+    {"flows", "kernel", "gateway", "ingest_svc", "operator_svc", "producer_svc", "worker_svc", "redis"}
+)
 """Where the errors are made whose texts are ours to tell. Those of others may quote what they were given."""
 _OURS: Final = "fetchbox"
 _COLOURS: Final = {"debug": "\x1b[2m", "info": "\x1b[32m", "warn": "\x1b[33m", "error": "\x1b[31m"}

@@ -30,7 +30,7 @@ def test_every_contract_has_typed_bindings_in_a_package_of_their_own() -> None:
 @pytest.mark.req("R000-goal.01", "R000-2.01")
 def test_no_second_schema_of_the_stream_messages_is_written_by_hand() -> None:
     names = set(re.findall(r"^message (\w+)", (ROOT / "proto/fetchbox/jobs/jobs.proto").read_text(), re.MULTILINE))
-    for package in ("kernel", "ingest_svc", "worker_svc", "operator_svc", "gateway", "cli"):
+    for package in ("kernel", "flows", "ingest_svc", "worker_svc", "operator_svc", "gateway", "cli"):
         for path in (ROOT / package).rglob("*.py"):
             classes = {node.name for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ClassDef)}
             assert not classes & names, f"{path} declares {classes & names} again"

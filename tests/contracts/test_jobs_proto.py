@@ -221,7 +221,7 @@ def test_uint64_prints_as_a_string_and_both_forms_are_read() -> None:
 def test_no_second_schema_of_the_stream_messages() -> None:
     """Nothing but the generated stubs defines a class with the name of a stream message."""
     names = "|".join(message.DESCRIPTOR.name for message in _ALL)
-    packages = ["kernel", "ingest_svc", "worker_svc", "operator_svc", "gateway", "cli"]
+    packages = ["kernel", "flows", "ingest_svc", "worker_svc", "operator_svc", "gateway", "cli"]
     found = subprocess.run(
         ["grep", "-rnE", rf"class ({names})\b", "--include=*.py", *packages],
         cwd=_ROOT,
