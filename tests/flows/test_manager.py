@@ -153,7 +153,7 @@ def test_the_manager_knows_no_store_and_no_projection() -> None:
             imported.add(node.module)
         elif isinstance(node, ast.Import):
             imported.update(name.name for name in node.names)
-    ours = {name for name in imported if name and name.startswith(("kernel", "fetchbox.flow"))}
+    ours = {name for name in imported if name and name.startswith(("kernel", "flows.", "fetchbox.flow"))}
     assert ours == {
         "kernel.errors",
         "kernel.validation",
