@@ -32,7 +32,7 @@ import redis
 
 from benchmarks.export_samples import entries
 from benchmarks.peers.measure import cpu
-from cli.embedded.process import Child
+from cli.embedded.process import LocalProcess
 from cli.embedded.stack import EmbeddedStack
 from fetchbox.config.v1.config_pb2 import Config
 from kernel.config import loading as configuration
@@ -207,9 +207,9 @@ def _stored(config: Config, prefix: str, counts: dict[str, int]) -> int:
 
 
 @contextmanager
-def _service(rig: Rig) -> Iterator[Child]:
+def _service(rig: Rig) -> Iterator[LocalProcess]:
     command = [sys.executable, "-m", "cli.main", "serve", "--role=exporter", f"--config={rig.folder / 'fetchbox.toml'}"]
-    child = Child("exporter", command, rig.folder / "exporter.log", lambda: True)
+    child = LocalProcess("exporter", command, rig.folder / "exporter.log", lambda: True)
     child.start()
     try:
         yield child

@@ -40,7 +40,7 @@ from cli.embedded.valkey import Valkey
 from fetchbox.config.v1.config_pb2 import Config
 from fetchbox.flow.v1.event_pb2 import VIEW_TIMELINE
 from flows.engine.duties import flow_duties
-from flows.gates.starting import Start, Starter
+from flows.gates.starting import RunStarter, Start
 from flows.journal.journal import VIEWS, stream_of
 from flows.journal.redis_journal import RedisJournal
 from flows.model.events import meta_of
@@ -48,7 +48,7 @@ from flows.model.types import Run
 from flows.publishing.bus import InternalBus
 from flows.publishing.manager import EventManager
 from flows.publishing.wiring import StoreWiring
-from flows.tails.stream_tail import Client
+from flows.tails.stream_tail import TailClient
 from flows.tails.tails import StoreBus
 from kernel.breakers.ratelimit import RateLimit
 from kernel.clock import SystemClock
@@ -164,7 +164,7 @@ class Bench:
         self.journal = RedisJournal(resources.redis, config)
         self.wiring = StoreWiring(bus, self.journal)
         manager = EventManager(bus, config.flow_engine.max_event_bytes)
-        self.starter = Starter(config, resources.redis, self.journal, manager, RateLimit(resources.redis, 0))
+        self.starter = RunStarter(config, resources.redis, self.journal, manager, RateLimit(resources.redis, 0))
 
     async def start(self, count: int) -> list[str]:
         """Runs that have begun."""
@@ -269,11 +269,11 @@ class Bench:
         return int((await self.redis.info("memory"))["used_memory_dataset"])
 
 
-def _client() -> Client:
+def _client() -> TailClient:
     async def begun() -> None:
         """Nobody waits for it."""
 
-    return Client(lambda: None, begun)
+    return TailClient(lambda: None, begun)
 
 
 def _cut(name: str, seconds: Sequence[float]) -> dict[str, float]:

@@ -37,7 +37,7 @@ from typing import Any, Final
 import redis
 
 from benchmarks.peers.measure import cpu
-from cli.embedded.process import Child
+from cli.embedded.process import LocalProcess
 from cli.embedded.valkey import Valkey
 
 _HIGH, _LOW, _DONE = "jobqueue:high_priority", "jobqueue:low_priority", "jobqueue:completed"
@@ -122,7 +122,7 @@ class Bench:
     # The parts of a part.
 
     @contextmanager
-    def _worker(self, who: str) -> Iterator[Child]:
+    def _worker(self, who: str) -> Iterator[LocalProcess]:
         """A worker on an empty server, which has done a job."""
         self._empty()
         with self._running(who) as worker:
@@ -132,10 +132,10 @@ class Bench:
             yield worker
 
     @contextmanager
-    def _running(self, who: str, share: float = 0.0) -> Iterator[Child]:
+    def _running(self, who: str, share: float = 0.0) -> Iterator[LocalProcess]:
         own = [str(share)] if who == _OURS else []
         argv = [sys.executable, "-m", f"benchmarks.peers.lists.{who}", str(self._port), str(self._slots), *own]
-        child = Child(who, argv, self._folder / f"{who}.log", lambda: True)
+        child = LocalProcess(who, argv, self._folder / f"{who}.log", lambda: True)
         child.start()
         try:
             yield child

@@ -26,7 +26,7 @@ from typing import Any, Final
 import redis
 
 from benchmarks.peers.measure import cpu
-from cli.embedded.process import Child
+from cli.embedded.process import LocalProcess
 from cli.embedded.valkey import Valkey
 
 _LOW: Final = "jobqueue:low_priority"
@@ -67,7 +67,7 @@ def _memory(pid: int, name: str) -> int:
     raise RuntimeError(f"process {pid} has no {name}")
 
 
-def _wait(true: Callable[[], bool], child: Child, patience: float) -> float:
+def _wait(true: Callable[[], bool], child: LocalProcess, patience: float) -> float:
     ends = time.monotonic() + patience
     while not true():
         if not child.running:
@@ -93,7 +93,7 @@ def _measured(arguments: argparse.Namespace, work: Path) -> dict[str, float]:
         server = redis.Redis(port=valkey.port)
         config = _configuration(work, scanned, valkey.addr)
         command = [sys.executable, "-m", "cli.main", "serve", "--role=producer", f"--config={config}"]
-        child = Child("producer", command, log, lambda: True)
+        child = LocalProcess("producer", command, log, lambda: True)
         child.start()
         try:
             found = _scanned(child, server, arguments, log, valkey.pid)
@@ -106,7 +106,7 @@ def _measured(arguments: argparse.Namespace, work: Path) -> dict[str, float]:
 
 
 def _scanned(
-    child: Child, server: redis.Redis, arguments: argparse.Namespace, log: Path, redis_pid: int
+    child: LocalProcess, server: redis.Redis, arguments: argparse.Namespace, log: Path, redis_pid: int
 ) -> dict[str, float]:
     patience = arguments.patience
     _wait(lambda: server.llen(_LOW) > 0, child, patience)

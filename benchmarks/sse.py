@@ -36,7 +36,7 @@ import redis.asyncio
 import uvloop
 
 from cli.embedded.ports import free_ports
-from cli.embedded.process import Child
+from cli.embedded.process import LocalProcess
 from cli.embedded.seaweed import SeaweedFS
 from cli.embedded.valkey import Valkey
 from kernel.redis import keys
@@ -71,7 +71,7 @@ def started(stack: ExitStack, data: Path) -> Platform:
     path.write_text(_toml(valkey, seaweed, ingest, gateway))
     for role, port in (("ingest", ingest), ("gateway", gateway)):
         argv = [sys.executable, "-m", "cli.main", "serve", f"--role={role}", f"--config={path}"]
-        child = Child(role, argv, data / f"{role}.log", _listening(port), start_timeout=60)
+        child = LocalProcess(role, argv, data / f"{role}.log", _listening(port), start_timeout=60)
         child.start()
         stack.callback(child.kill9)
     return Platform(f"http://127.0.0.1:{gateway}", valkey.addr)

@@ -37,12 +37,12 @@ from kernel.queue.lanes import Lanes
 from kernel.queue.streams.worker import WorkerLane
 from kernel.redis.clients import RedisClients
 from worker_svc.deadlines import Deadlines
-from worker_svc.endings import Endings
+from worker_svc.endings import JobEndings
 from worker_svc.fetch import Fetcher
 from worker_svc.fetching import TaskRunner
 from worker_svc.files import FileRunner
 from worker_svc.retries import Retries
-from worker_svc.runner import Limits, Runner
+from worker_svc.runner import Runner, RunnerLimits
 from worker_svc.steps import StepHandlers, StepLogs
 from worker_svc.task_runner import QueuedRunner
 from worker_svc.tasks import TaskHandlers
@@ -83,7 +83,7 @@ def _runner(config: Config, clients: RedisClients, slots: int) -> Runner:
     clock, retries = SystemClock(), Retries(config)
     objects = ObjectStore(config.object_store)
     fetcher = Fetcher(config, objects, MemoryHostGates(clock), clock)
-    tasks = TaskRunner(config, HandlerRegistry(config), fetcher, objects, clock, Endings(clock, retries))
+    tasks = TaskRunner(config, HandlerRegistry(config), fetcher, objects, clock, JobEndings(clock, retries))
     lane = WorkerLane(clients, config, "bench", clock, random.Random(1), lambda _: False, retries)
     breakers = Breakers(clients, config.circuit_breaker, clock)
     steps, logs = StepHandlers(config), StepLogs(EventManager(internal_bus()))
@@ -94,7 +94,7 @@ def _runner(config: Config, clients: RedisClients, slots: int) -> Runner:
     return Runner(
         Lanes(lane, ListLane(clients, config, "bench", clock), clock, _BLOCK_SECONDS),
         work,
-        Limits(slots, _BLOCK_SECONDS),
+        RunnerLimits(slots, _BLOCK_SECONDS),
         clock,
         deadline=Deadlines(config, steps),
         late=work.late,

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import IO, Self
 
 from cli.embedded.ports import free_ports, is_free
-from cli.embedded.process import Child
+from cli.embedded.process import LocalProcess
 from cli.embedded.stack import EmbeddedStack
 from cli.problems import UNAVAILABLE, USAGE, CommandError
 from cli.provision import provision
@@ -48,7 +48,7 @@ class LocalPlatform:
         """`any_ports` takes free ports in place of the configured ones; `environ` overrides the configuration."""
         self.data = data
         self.stack: EmbeddedStack
-        self.roles: dict[Role, Child] = {}
+        self.roles: dict[Role, LocalProcess] = {}
         self._file = config
         self._any_ports = any_ports
         self._environ = dict(environ or {})
@@ -199,7 +199,7 @@ class LocalPlatform:
         for child in self.roles.values():
             child.wait_ready()
 
-    def _child(self, role: Role, own: Mapping[str, str]) -> Child:
+    def _child(self, role: Role, own: Mapping[str, str]) -> LocalProcess:
         ready = (self.data / "ready" / role).absolute()
         argv = [sys.executable, "-P", "-m", "cli.main", "serve", f"--role={role}", f"--ready-file={ready}"]
         if self._file is not None:
@@ -208,7 +208,7 @@ class LocalPlatform:
         prompt = {"PYTHONUNBUFFERED": "1"}  # what a handler prints is in the log at once
         environ = {**os.environ, **prompt, **self._environ, **own}
         environ.pop("FETCHBOX_CONFIG", None)  # the option says it, and where its file is missing the defaults hold
-        child = Child(role, argv, log, lambda: is_ready(ready, child.pid), environ=environ)
+        child = LocalProcess(role, argv, log, lambda: is_ready(ready, child.pid), environ=environ)
         return child
 
     def _announce(self) -> None:
@@ -216,7 +216,7 @@ class LocalPlatform:
         self._state_file.touch(mode=0o600)
         self._state_file.write_text(json.dumps({"pid": os.getpid(), "environ": self._environ}))
 
-    def _count_restart(self, role: Role, child: Child) -> None:
+    def _count_restart(self, role: Role, child: LocalProcess) -> None:
         now = time.monotonic()
         self._restarts = [at for at in self._restarts if now - at < _RESTART_WINDOW] + [now]
         if len(self._restarts) > _MOST_RESTARTS:

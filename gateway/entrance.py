@@ -13,7 +13,7 @@ from fetchbox.config.v1.config_pb2 import Security
 from fetchbox.errors.v1 import errors_pb2
 from fetchbox.gateway.v1.options_pb2 import Rest
 from gateway import errors, websocket
-from gateway.errors import Failure, RefusedError
+from gateway.errors import GatewayFailure, RefusedError
 from gateway.hosts import Hosts
 from gateway.origins import ORIGIN, Origins
 from kernel.auth import ANYONE, OPERATOR, STRANGER, TENANT, Authenticator
@@ -74,7 +74,7 @@ class Entrance:
         return caller.role == STRANGER
 
 
-def _misdirected(host: str) -> Failure:
+def _misdirected(host: str) -> GatewayFailure:
     message = f"this gateway is not {host[:100]}: its names are in gateway.allowed_hosts"
     failure = errors.of_error(FetchboxError(errors_pb2.REASON_FORBIDDEN, message))
-    return Failure(failure.status, 421, failure.word)
+    return GatewayFailure(failure.status, 421, failure.word)

@@ -65,7 +65,7 @@ class DeadlineError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class GatewayFailure:
     """One error, ready to be answered."""
 
     status: Status
@@ -78,12 +78,12 @@ class Failure:
 class RefusedError(Exception):
     """A failure that is ready already."""
 
-    def __init__(self, failure: Failure) -> None:
+    def __init__(self, failure: GatewayFailure) -> None:
         super().__init__(failure.status.message)
         self.failure = failure
 
 
-def of_error(error: Exception) -> Failure:
+def of_error(error: Exception) -> GatewayFailure:
     """The failure behind an exception of the gateway's own code or of an upstream call."""
     if isinstance(error, grpc.aio.AioRpcError):
         return _of_call(error)
@@ -111,18 +111,18 @@ def internal() -> FetchboxError:
     return FetchboxError(errors_pb2.REASON_INTERNAL_ERROR, "FetchBox failed; its log has the details")
 
 
-def not_found(path: str) -> Failure:
+def not_found(path: str) -> GatewayFailure:
     """No route has this path."""
     shown = path[:200]
     return _of_status(to_status(FetchboxError(errors_pb2.REASON_NOT_FOUND, f"there is nothing at {shown}")))
 
 
-def not_allowed(http_method: str, allowed: list[str]) -> Failure:
+def not_allowed(http_method: str, allowed: list[str]) -> GatewayFailure:
     """The path has routes, but not for this method."""
     methods = ", ".join(allowed)
     error = FetchboxError(errors_pb2.REASON_METHOD_NOT_ALLOWED, f"{http_method} is not possible here, only {methods}")
     failure = _of_status(to_status(error))
-    return Failure(failure.status, failure.http_status, failure.word, {"Allow": methods})
+    return GatewayFailure(failure.status, failure.http_status, failure.word, {"Allow": methods})
 
 
 def _invalid(error: MismatchError) -> FetchboxError:
@@ -131,12 +131,12 @@ def _invalid(error: MismatchError) -> FetchboxError:
     return invalid(f"{error.path}: {error.problem}", (Violation(error.path, error.problem),))
 
 
-def _of_call(error: grpc.aio.AioRpcError) -> Failure:
+def _of_call(error: grpc.aio.AioRpcError) -> GatewayFailure:
     if not _NO_GRPC.search(error.details() or ""):
         return _of_status(_upstream_status(error))
     text = "something answers in place of the service that does not speak gRPC: try again later"
     failure = _of_status(to_status(FetchboxError(errors_pb2.REASON_UNAVAILABLE, text)))
-    return Failure(failure.status, HTTPStatus.BAD_GATEWAY, failure.word, failure.headers)
+    return GatewayFailure(failure.status, HTTPStatus.BAD_GATEWAY, failure.word, failure.headers)
 
 
 def _upstream_status(error: grpc.aio.AioRpcError) -> Status:
@@ -159,7 +159,7 @@ def _upstream_status(error: grpc.aio.AioRpcError) -> Status:
     return to_status(internal())
 
 
-def _of_status(status: Status) -> Failure:
+def _of_status(status: Status) -> GatewayFailure:
     headers: dict[str, str] = {}
     word = ""
     http_status = _BY_CODE.get(status.code, 500)
@@ -176,7 +176,7 @@ def _of_status(status: Status) -> Failure:
         headers["WWW-Authenticate"] = "Bearer"
     if http_status == HTTPStatus.UNSUPPORTED_MEDIA_TYPE:
         headers["Accept-Encoding"] = CODINGS
-    return Failure(status, http_status, word or _code_name(status.code), headers)
+    return GatewayFailure(status, http_status, word or _code_name(status.code), headers)
 
 
 def _unpack(detail: AnyMessage, message: Any) -> bool:
@@ -196,7 +196,7 @@ class ErrorPrinter:
     def __init__(self, codec: Codec) -> None:
         self._codec = codec
 
-    def value(self, failure: Failure) -> dict[str, Any]:
+    def value(self, failure: GatewayFailure) -> dict[str, Any]:
         """The Status as a JSON value."""
         status = failure.status
         code = status.code if status.code in code_pb2.Code.values() else code_pb2.UNKNOWN
@@ -206,7 +206,7 @@ class ErrorPrinter:
             "details": [self._detail(detail) for detail in status.details],
         }
 
-    def print(self, failure: Failure, accept: str) -> tuple[str, bytes]:
+    def print(self, failure: GatewayFailure, accept: str) -> tuple[str, bytes]:
         """Content type and body, in the form that `accept` asks for."""
         value = self.value(failure)
         if PROBLEM not in accept.lower():

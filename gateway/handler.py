@@ -23,7 +23,7 @@ from gateway import body, errors, upstream, websocket
 from gateway.answer import AnswerError
 from gateway.endpoint import Endpoint
 from gateway.entrance import Entrance
-from gateway.errors import DeadlineError, ErrorPrinter, Failure, RefusedError
+from gateway.errors import DeadlineError, ErrorPrinter, GatewayFailure, RefusedError
 from gateway.forwarded import Forwarding
 from gateway.limits import Limits
 from gateway.mismatch import MismatchError
@@ -160,7 +160,7 @@ class Handler:
         path, _, query = target.partition("#")[0].partition("?")
         return _Exchange(request, request_id, path, query, cors=cors)
 
-    def failed(self, exchange: _Exchange, failure: Failure) -> web.Response:
+    def failed(self, exchange: _Exchange, failure: GatewayFailure) -> web.Response:
         """The answer of a failure."""
         content_type, text = self._printer.print(failure, exchange.accept)
         headers = {**exchange.headers, **failure.headers, errors.ERROR_HEADER: failure.word}
@@ -286,9 +286,9 @@ class Handler:
             self._streams.discard(stream)
 
 
-def _slow(error: Exception) -> Failure:
+def _slow(error: Exception) -> GatewayFailure:
     failure = errors.of_error(invalid(str(error)))
-    return Failure(failure.status, 408, failure.word)
+    return GatewayFailure(failure.status, 408, failure.word)
 
 
 def _report(error: Exception, exchange: _Exchange) -> None:

@@ -7,7 +7,7 @@ import orjson
 from aiohttp import web
 from google.protobuf.message import Message
 
-from gateway.errors import ErrorPrinter, Failure
+from gateway.errors import ErrorPrinter, GatewayFailure
 from gateway.framing import ByteFraming, EventFraming, Framing
 
 _HEADERS = {"Cache-Control": "no-store, no-transform", "X-Accel-Buffering": "no"}
@@ -46,11 +46,11 @@ class Outlet:
         """Ends a stream that is whole, or that is over."""
         raise NotImplementedError
 
-    async def fail(self, failure: Failure) -> None:
+    async def fail(self, failure: GatewayFailure) -> None:
         """Ends a stream that broke."""
         raise NotImplementedError
 
-    async def leave(self, failure: Failure) -> None:
+    async def leave(self, failure: GatewayFailure) -> None:
         """Ends a stream because the gateway goes away."""
         await self.fail(failure)
 
@@ -95,14 +95,14 @@ class HttpOutlet(Outlet):
         if self._framing.end:
             await self.response.write(self._framing.end)
 
-    async def fail(self, failure: Failure) -> None:
+    async def fail(self, failure: GatewayFailure) -> None:
         """Writes the failure where the framing has a place for it."""
         if isinstance(self._framing, ByteFraming):
             self.abort()
         else:
             await self.response.write(self._framing.failure(orjson.dumps(self._printer.value(failure))))
 
-    async def leave(self, failure: Failure) -> None:
+    async def leave(self, failure: GatewayFailure) -> None:
         """An EventSource comes again by itself; others must be told."""
         if not self.has_places:
             await self.fail(failure)

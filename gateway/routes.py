@@ -11,7 +11,7 @@ from google.api import annotations_pb2, http_pb2
 from google.protobuf.descriptor import Descriptor, FieldDescriptor, MethodDescriptor, ServiceDescriptor
 
 from fetchbox.gateway.v1 import options_pb2
-from gateway.template import DEEP, STAR, Template, TemplateError, Variable, parse
+from gateway.template import DEEP, STAR, PathTemplateError, Template, Variable, parse
 
 HTTP_BODY = "google.api.HttpBody"
 
@@ -75,7 +75,7 @@ def _route(method: MethodDescriptor, rule: http_pb2.HttpRule, rest: options_pb2.
     )
     try:
         template = parse(pattern)
-    except TemplateError as error:
+    except PathTemplateError as error:
         raise RouteError(f"{method.full_name}: {error}") from error
     route = Route(method, http_method, pattern, template, rule.body, rule.response_body, rest)
     _check(route)

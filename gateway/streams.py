@@ -18,7 +18,7 @@ from fetchbox.errors.v1 import errors_pb2
 from fetchbox.gateway.v1.options_pb2 import Rest
 from gateway import errors
 from gateway.answer import Printer
-from gateway.errors import Failure
+from gateway.errors import GatewayFailure
 from gateway.limits import Limits
 from gateway.outlet import Outlet, is_cancelled
 from gateway.upstream import Metadata, returned
@@ -138,7 +138,7 @@ class Stream:
             async for raw in self._messages:
                 await self._writing(self.outlet.send(parse(raw)))
 
-    async def _fail(self, failure: Failure) -> None:
+    async def _fail(self, failure: GatewayFailure) -> None:
         log.info("stream_failed", reason=failure.word)
         await self._writing(self.outlet.fail(failure))
 

@@ -16,7 +16,7 @@ _FIELD_PATH = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*")
 _LITERAL = re.compile(r"(?:[A-Za-z0-9._~!$&'()+,;@-]|%[0-9A-Fa-f]{2})+")
 
 
-class TemplateError(ValueError):
+class PathTemplateError(ValueError):
     """A template that breaks the grammar; the message names the template and the place."""
 
 
@@ -113,10 +113,10 @@ class _Parser:
             raise self._error(f"expected {char!r}")
         self._at += 1
 
-    def _error(self, problem: str) -> TemplateError:
-        return TemplateError(f"path template {self._text!r}, character {self._at}: {problem}")
+    def _error(self, problem: str) -> PathTemplateError:
+        return PathTemplateError(f"path template {self._text!r}, character {self._at}: {problem}")
 
 
 def parse(text: str) -> Template:
-    """The template of a path; raises `TemplateError`."""
+    """The template of a path; raises `PathTemplateError`."""
     return _Parser(text).parse()

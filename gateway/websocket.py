@@ -21,7 +21,7 @@ from multidict import CIMultiDict, CIMultiDictProxy
 
 from gateway import errors
 from gateway.answer import Printer
-from gateway.errors import Failure, RefusedError
+from gateway.errors import GatewayFailure, RefusedError
 from gateway.limits import Limits
 from gateway.outlet import Outlet, is_cancelled
 from kernel.errors import invalid
@@ -79,10 +79,10 @@ def _is_key(text: str) -> bool:
         return False
 
 
-def _other_version() -> Failure:
+def _other_version() -> GatewayFailure:
     failure = errors.of_error(invalid(f"only version {_VERSION} of WebSocket is spoken here"))
     headers = {"Sec-WebSocket-Version": _VERSION, "Upgrade": "websocket", "Connection": "Upgrade"}
-    return Failure(failure.status, 426, failure.word, headers)
+    return GatewayFailure(failure.status, 426, failure.word, headers)
 
 
 class SocketOutlet(Outlet):
@@ -118,11 +118,11 @@ class SocketOutlet(Outlet):
         """Closes, with 1000 unless the client did what it must not."""
         await self._close(*self._verdict)
 
-    async def fail(self, failure: Failure) -> None:
+    async def fail(self, failure: GatewayFailure) -> None:
         """Closes with 1011, and says why."""
         await self._close(WSCloseCode.INTERNAL_ERROR, reason(failure))
 
-    async def leave(self, failure: Failure) -> None:
+    async def leave(self, failure: GatewayFailure) -> None:
         """Closes with 1001: clients come again."""
         await self._close(WSCloseCode.GOING_AWAY, reason(failure))
 
@@ -171,11 +171,11 @@ class SocketOutlet(Outlet):
             self.abort()
 
 
-def _talks() -> Failure:
+def _talks() -> GatewayFailure:
     return errors.of_error(invalid("this WebSocket can only be listened to: send fewer and shorter messages"))
 
 
-def reason(failure: Failure) -> bytes:
+def reason(failure: GatewayFailure) -> bytes:
     """Why a WebSocket is closed: a JSON object that fits a close frame, its message cut where it must be."""
     told: dict[str, Any] = {"code": failure.status.code, "reason": failure.word, "message": failure.status.message}
     while len(text := orjson.dumps(told)) > _REASON_BYTES and told["message"]:

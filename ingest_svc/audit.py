@@ -56,7 +56,7 @@ class OpenJob:
     """The same two times as the record has them."""
 
 
-class Audit(Base):
+class JobAudit(Base):
     """One turn after another. Raises `UNAVAILABLE` where Redis does not answer."""
 
     async def begin(self, interval: float) -> bool:

@@ -8,12 +8,12 @@ from fetchbox.config.v1.config_pb2 import Config
 from flows.gates.deliveries import Deliveries
 from flows.gates.gates import Gates
 from flows.gates.payloads import Payloads
-from flows.gates.starting import Starter
+from flows.gates.starting import RunStarter
 from flows.journal.redis_journal import RedisJournal
 from flows.publishing.bus import internal_bus
 from flows.publishing.manager import EventManager
 from flows.publishing.wiring import StoreWiring
-from flows.tails.reading import Reading
+from flows.tails.reading import RunReading
 from flows.tails.tails import StoreBus
 from ingest_svc.flow_events import FlowEvents
 from ingest_svc.flow_gates import FlowGates
@@ -56,8 +56,8 @@ def build(
     service = FlowService(
         config,
         clients=redis,
-        starter=Starter(config, redis, journal, manager, rate, reached),
-        reading=Reading(redis, objects),
+        starter=RunStarter(config, redis, journal, manager, rate, reached),
+        reading=RunReading(redis, objects),
         known=known,
         gates=FlowGates(
             config,

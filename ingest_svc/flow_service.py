@@ -16,11 +16,11 @@ from fetchbox.errors.v1 import errors_pb2
 from fetchbox.flow.v1 import flow_service_pb2 as pb
 from fetchbox.flow.v1.flow_pb2 import Flow, Frame, Gate, GateSecret
 from fetchbox.flow.v1.flow_service_pb2_grpc import FlowServiceServicer
-from flows.gates.starting import Starter
-from flows.journal.run_index import Place
+from flows.gates.starting import RunStarter
+from flows.journal.run_index import IndexPlace
 from flows.model.order import Order
 from flows.tails import showing
-from flows.tails.reading import Reading
+from flows.tails.reading import RunReading
 from ingest_svc import flow_access
 from ingest_svc.flow_events import FlowEvents
 from ingest_svc.flow_gates import FlowGates
@@ -50,8 +50,8 @@ class FlowService(FlowServiceServicer):
         config: Config,
         *,
         clients: RedisClients,
-        starter: Starter,
-        reading: Reading,
+        starter: RunStarter,
+        reading: RunReading,
         known: KnownFlows,
         gates: FlowGates,
         events: FlowEvents,
@@ -96,7 +96,7 @@ class FlowService(FlowServiceServicer):
         tenant = tenant_filter(current_caller(), request.tenant)
         filters = ("flows", request.flow_name, request.status, tenant, request.tag)
         before = pages.cursor(request.page_token, filters)
-        if before and Place.parse(before) is None:
+        if before and IndexPlace.parse(before) is None:
             raise pages.refused()
         if request.flow_name:
             await self._known.require(request.flow_name)

@@ -8,8 +8,8 @@ import grpc
 from fetchbox.flow.v1 import flow_service_pb2 as pb
 from fetchbox.flow.v1.event_pb2 import VIEW_LOGS, VIEW_SNAPSHOT, VIEW_STEPS, VIEW_TIMELINE
 from fetchbox.flow.v1.flow_pb2 import Frame
-from flows.model.standing import Standing
-from flows.tails.stream_tail import Client
+from flows.model.standing import RunStanding
+from flows.tails.stream_tail import TailClient
 from flows.tails.tails import StoreBus
 from ingest_svc import flow_access
 from ingest_svc.known_flows import KnownFlows
@@ -45,7 +45,7 @@ class FlowTails:
         tail = self._bus.tail(
             order.run,
             _VIEWS[request.view],
-            Client(dropper(context), beginning.tell),
+            TailClient(dropper(context), beginning.tell),
             cursor=request.cursor,
             last=request.last if request.HasField("last") else None,
             patterns=tuple(request.kinds),
@@ -60,7 +60,7 @@ class FlowTails:
         beginning = Beginning(context)
         tail = self._bus.tail_runs(
             request.flow_name,
-            Client(dropper(context), beginning.tell),
+            TailClient(dropper(context), beginning.tell),
             cursor=request.cursor,
             last=request.last if request.HasField("last") else None,
             may_see=_sees(current_caller()),
@@ -75,7 +75,7 @@ class FlowTails:
             await self._flows.require(request.flow_name)
         beginning = Beginning(context)
         tail = self._bus.tail_kinds(
-            Client(dropper(context), beginning.tell),
+            TailClient(dropper(context), beginning.tell),
             flow_name=request.flow_name,
             patterns=tuple(request.kinds),
             may_see=_sees(current_caller()) or (lambda _: True),
@@ -84,6 +84,6 @@ class FlowTails:
             yield frame
 
 
-def _sees(caller: Caller) -> Callable[[Standing], bool] | None:
+def _sees(caller: Caller) -> Callable[[RunStanding], bool] | None:
     """Which runs the caller may see; None: all."""
     return None if caller.role != TENANT else lambda run: run.tenant == caller.tenant

@@ -18,7 +18,7 @@ _STATES: dict[bytes, State] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
+class BegunSubmit:
     """How a submit stands."""
 
     state: State
@@ -43,11 +43,11 @@ class Submits:
         proposed_job_id: str,
         lease_ms: int,
         window_ms: int,
-    ) -> Begun:
+    ) -> BegunSubmit:
         """Claims the name for a document with this digest; a submitter that died is taken over with its job id."""
         reply = await self._clients.call(scripts.SUBMIT_BEGIN, [name], [digest, proposed_job_id, lease_ms, window_ms])
         state, job_id, wait_ms, answer = reply
-        return Begun(_STATES[state], job_id.decode(errors="replace"), int(wait_ms), answer)
+        return BegunSubmit(_STATES[state], job_id.decode(errors="replace"), int(wait_ms), answer)
 
     async def finish(self, name: str, job_id: str, answer: bytes) -> bool:
         """Keeps the answer for every later submit with the name; False where the name holds another job by now."""

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from fetchbox.config.v1.config_pb2 import JobType
-from ingest_svc.reading import Reading
+from ingest_svc.reading import JobReading
 from kernel import places
 from kernel.handlers import Manifest
 from kernel.ledger import JobRecord
@@ -48,7 +48,7 @@ class Job:
             trace_id=self.trace_id,
         )
 
-    def view(self, reading: Reading) -> Manifest:
+    def view(self, reading: JobReading) -> Manifest:
         """The manifest as handlers see it."""
         return Manifest(
             job_id=self.job_id,

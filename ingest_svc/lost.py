@@ -19,7 +19,7 @@ from google.protobuf.message import DecodeError
 from fetchbox.config.v1.config_pb2 import Config
 from fetchbox.jobs.jobs_pb2 import DownloadTask
 from ingest_svc import tasks
-from ingest_svc.audit import Audit, OpenJob, grace_ms, told_of_delays
+from ingest_svc.audit import JobAudit, OpenJob, grace_ms, told_of_delays
 from kernel import places
 from kernel.durations import millis
 from kernel.errors import FetchboxError
@@ -69,7 +69,7 @@ class LostWork(Base):
     def __init__(self, clients: RedisClients, config: Config, objects: ObjectStore, interval: float) -> None:
         """`interval`, in seconds, lies between two turns of all processes together."""
         super().__init__(clients, config)
-        self._audit = Audit(clients, config)
+        self._audit = JobAudit(clients, config)
         self._objects = objects
         self._interval = interval
         self._grace_ms = grace_ms(config)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fetchbox.ingest.v1.manifest_pb2 import Manifest, Resource
-from ingest_svc.strict_json import JsonError, Member, read_object, require_shallow, type_name
+from ingest_svc.strict_json import JsonError, JsonMember, read_object, require_shallow, type_name
 from kernel.errors import Violation
 from kernel.validation import COUNTED
 
@@ -35,7 +35,7 @@ class Draft:
     """`attributes` parsed, numbers as floats."""
 
 
-def read_members(found: Mapping[str, Member]) -> Draft:
+def read_members(found: Mapping[str, JsonMember]) -> Draft:
     """The draft of a JSON document, by its members."""
     draft = Draft(Manifest(), _Faults())
     with suppress(_EnoughError):
@@ -62,7 +62,7 @@ class _Faults(list[Violation]):
             self.append(fault)
 
 
-def _fill(draft: Draft, found: Mapping[str, Member]) -> None:
+def _fill(draft: Draft, found: Mapping[str, JsonMember]) -> None:
     _unknown_keys(found, _MANIFEST_KEYS, "", draft.faults)
     if "manifest_version" in found:
         version = _string(found["manifest_version"].value, "manifest_version", draft.faults)
@@ -94,7 +94,7 @@ def violation(path: str, description: str, rule: str) -> Violation:
     return Violation(printable, description, rule)
 
 
-def _fill_free(draft: Draft, found: Mapping[str, Member]) -> None:
+def _fill_free(draft: Draft, found: Mapping[str, JsonMember]) -> None:
     for name in _FREE:
         member = found.get(name)
         if member is None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from fetchbox.errors.v1 import errors_pb2
-from ingest_svc.idempotency import Begun, Submits
+from ingest_svc.idempotency import BegunSubmit, Submits
 from kernel.clock import Clock
 from kernel.errors import FetchboxError, unavailable
 from kernel.telemetry import metrics
@@ -26,7 +26,7 @@ _RENEWALS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class KeyClaim:
     """An idempotency key, the document that it stands for, and the job id that this submit proposes."""
 
     name: str
@@ -91,7 +91,7 @@ class Once:
         self._lease = lease
         self._clock = clock
 
-    async def run(self, claim: Claim, make: Callable[[Hold], Awaitable[bytes]]) -> bytes:
+    async def run(self, claim: KeyClaim, make: Callable[[Hold], Awaitable[bytes]]) -> bytes:
         """The answer for the key: the one that is kept, or that of `make`, which is then kept.
 
         `IDEMPOTENCY_CONFLICT` for a key that stands for another document; `UNAVAILABLE` where others hold the key for
@@ -117,7 +117,7 @@ class Once:
             with suppress(OvertakenError):
                 return await self._make(claim, begun.job_id, fresh, make)
 
-    async def _make(self, claim: Claim, job_id: str, fresh: bool, make: Callable[[Hold], Awaitable[bytes]]) -> bytes:
+    async def _make(self, claim: KeyClaim, job_id: str, fresh: bool, make: Callable[[Hold], Awaitable[bytes]]) -> bytes:
         keeper = asyncio.create_task(self._keep(claim), name="submit-lease")
         hold = Hold(job_id, fresh=fresh, renew=partial(self._renew, claim, self._clock.monotonic()))
         try:
@@ -133,28 +133,28 @@ class Once:
             await self._submits.finish(claim.name, job_id, answer)
         return answer
 
-    async def _let_go(self, claim: Claim, job_id: str, *, made_nothing: bool) -> None:
+    async def _let_go(self, claim: KeyClaim, job_id: str, *, made_nothing: bool) -> None:
         if made_nothing:
             await self._submits.forget(claim.name, job_id, claim.proposed)
         else:
             # A lease of a millisecond gives the key back: whoever comes next takes the job over at once.
             await self._begin(claim, 0.001)
 
-    async def _renew(self, claim: Claim, since: float) -> None:
+    async def _renew(self, claim: KeyClaim, since: float) -> None:
         if self._clock.monotonic() - since < self._lease / _RENEWALS:
             return
         begun = await self._begin(claim, self._lease)
         if begun.state not in {"new", "taken_over"}:
             raise OvertakenError
 
-    async def _keep(self, claim: Claim) -> None:
+    async def _keep(self, claim: KeyClaim) -> None:
         """Renews the lease while a handler is slow; `_renew` finds out whether that went well."""
         while True:
             await self._clock.sleep(self._lease / _RENEWALS)
             with suppress(FetchboxError):
                 await self._begin(claim, self._lease)
 
-    async def _begin(self, claim: Claim, lease: float) -> Begun:
+    async def _begin(self, claim: KeyClaim, lease: float) -> BegunSubmit:
         begun = await self._submits.begin(
             claim.name,
             claim.digest,

@@ -12,7 +12,7 @@ from buf.validate import validate_pb2
 from fetchbox.ingest.v1.manifest_pb2 import Manifest
 from fetchbox.ingest.v1.manifest_pb2 import Resource as Message
 from ingest_svc.rules import COMMON_URL
-from ingest_svc.strict_json import MAX_DEPTH, Member
+from ingest_svc.strict_json import MAX_DEPTH, JsonMember
 from kernel.handlers import Resource
 from kernel.request_headers import FORBIDDEN_HEADERS
 
@@ -37,7 +37,7 @@ _KEYS = frozenset(Message.DESCRIPTOR.fields_by_name)
 _NOTHING: dict[str, str] = {}
 
 
-def plain_resources(found: Mapping[str, Member], max_resources: int) -> tuple[Resource, ...] | None:
+def plain_resources(found: Mapping[str, JsonMember], max_resources: int) -> tuple[Resource, ...] | None:
     """The resources of a document whose every part is plainly good; None where a closer look is needed."""
     version, values = found.get("manifest_version"), found.get("resources")
     if version is None or values is None or version.value != _VERSION or type(values.value) is not list:
@@ -50,7 +50,7 @@ def plain_resources(found: Mapping[str, Member], max_resources: int) -> tuple[Re
         return None
 
 
-def _is_frame_plain(found: Mapping[str, Member]) -> bool:
+def _is_frame_plain(found: Mapping[str, JsonMember]) -> bool:
     free = [member for name, member in found.items() if name in {"metadata", "attributes"}]
     return len(found) == len(free) + 2 and all(
         isinstance(member.value, dict) and member.text.count("[") + member.text.count("{") <= MAX_DEPTH

@@ -24,7 +24,7 @@ _NO_OBJECT = "{}"
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class JobReading:
     """A manifest that keeps every rule."""
 
     resources: tuple[Resource, ...]
@@ -47,7 +47,7 @@ def is_heavy(request: SubmitJobRequest) -> bool:
     return len(request.document.data) > _INLINE_BYTES
 
 
-def read(request: SubmitJobRequest, coding: str, limits: Ingest) -> Reading:
+def read(request: SubmitJobRequest, coding: str, limits: Ingest) -> JobReading:
     """The manifest of a request; raises the refusal with every violation."""
     if request.HasField("document"):
         require_json(request.document.content_type)
@@ -62,7 +62,7 @@ def read(request: SubmitJobRequest, coding: str, limits: Ingest) -> Reading:
     return _checked(draft, document)
 
 
-def _read_document(document: bytes, limits: Ingest) -> Reading:
+def _read_document(document: bytes, limits: Ingest) -> JobReading:
     try:
         found = members(document, DOCUMENT)
     except JsonError as error:
@@ -73,7 +73,7 @@ def _read_document(document: bytes, limits: Ingest) -> Reading:
         _require(draft, limits)
         return _checked(draft, document)
     metadata, attributes = found.get("metadata"), found.get("attributes")
-    return Reading(
+    return JobReading(
         resources=resources,
         metadata=(metadata.text if metadata else _NO_OBJECT).encode(),
         attributes=(attributes.text if attributes else _NO_OBJECT).encode(),
@@ -88,9 +88,9 @@ def _require(draft: Draft, limits: Ingest) -> None:
         raise refusal(broken)
 
 
-def _checked(draft: Draft, document: bytes) -> Reading:
+def _checked(draft: Draft, document: bytes) -> JobReading:
     manifest = draft.manifest
-    return Reading(
+    return JobReading(
         resources=tuple(Resource(r.id, r.url, dict(r.headers), dict(r.tags)) for r in manifest.resources),
         metadata=manifest.metadata or _NO_OBJECT.encode(),
         attributes=manifest.attributes or _NO_OBJECT.encode(),

@@ -15,7 +15,7 @@ from fetchbox.ingest.v1.ingest_service_pb2 import SubmitJobRequest, SubmitJobRes
 from fetchbox.ingest.v1.ingest_service_pb2_grpc import IngestServiceServicer
 from ingest_svc.job import Job
 from ingest_svc.origin import traceparent_of
-from ingest_svc.reading import Reading, is_heavy, read
+from ingest_svc.reading import JobReading, is_heavy, read
 from ingest_svc.request import Envelope, read_envelope, tenant_of
 from ingest_svc.room import Room
 from ingest_svc.running import Running
@@ -77,7 +77,7 @@ class IngestService(IngestServiceServicer):
         work = self._submitter.submit(job, envelope.idempotency_key, millis(window), reading)
         return await self._running.to_the_end(work)
 
-    def _proposed(self, envelope: Envelope, reading: Reading, metadata: tuple[tuple[str, str | bytes], ...]) -> Job:
+    def _proposed(self, envelope: Envelope, reading: JobReading, metadata: tuple[tuple[str, str | bytes], ...]) -> Job:
         parent = traceparent_of(metadata)
         return Job(
             job_id=uuid7(),

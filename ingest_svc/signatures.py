@@ -12,7 +12,7 @@ from typing import Final
 
 from fetchbox.config.v1.config_pb2 import FlowEngine
 from fetchbox.errors.v1 import errors_pb2
-from flows.gates.deliveries import ANSWER_MS, Correlation, Once
+from flows.gates.deliveries import ANSWER_MS, Correlation, OnceDelivered
 from ingest_svc.request import Headers
 from ingest_svc.task_order import HEAVY_BYTES
 from kernel.durations import millis, seconds
@@ -47,7 +47,7 @@ class Signatures:
         self._tolerance_s = seconds(config.webhook_tolerance)
         self._memory_ms = millis(config.webhook_memory)
 
-    async def proof(self, place: Correlation, body: bytes, headers: Headers) -> Once | None:
+    async def proof(self, place: Correlation, body: bytes, headers: Headers) -> OnceDelivered | None:
         """What the webhook is remembered by; None where its channel has no secret.
 
         `FORBIDDEN` for one that is not signed for this place, or not now.
@@ -58,7 +58,7 @@ class Signatures:
         check = self._of_body if place.channel in self._body_only else self._of_place
         return await check(place, body, headers, secret.encode())
 
-    async def _of_place(self, place: Correlation, body: bytes, headers: Headers, secret: bytes) -> Once:
+    async def _of_place(self, place: Correlation, body: bytes, headers: Headers, secret: bytes) -> OnceDelivered:
         timestamp = headers.get(_TIMESTAMP) or ""
         digest = await self._offload.run(len(body) > HEAVY_BYTES, lambda: sha256(body).hexdigest())
         signature = hmac.digest(secret, signed_text(place, timestamp, digest), "sha256")
@@ -76,9 +76,9 @@ class Signatures:
                 f"X-Fetchbox-Timestamp is {abs(late_ms) // 1000} s {'old' if late_ms > 0 else 'ahead'}, and at most "
                 f"{self._tolerance_s:g} s are allowed (flow_engine.webhook_tolerance): sign again with the time of now",
             )
-        return Once(_name(signature), 2 * self._tolerance_ms + ANSWER_MS)
+        return OnceDelivered(_name(signature), 2 * self._tolerance_ms + ANSWER_MS)
 
-    async def _of_body(self, place: Correlation, body: bytes, headers: Headers, secret: bytes) -> Once:
+    async def _of_body(self, place: Correlation, body: bytes, headers: Headers, secret: bytes) -> OnceDelivered:
         signature = await self._offload.run(len(body) > HEAVY_BYTES, lambda: hmac.digest(secret, body, "sha256"))
         shown = [_shows(headers.get(name), _SCHEME_OF_BODY, signature) for name in _OF_BODY]
         # What the other form signs is no body, so that its signatures are good for that form alone.
@@ -94,7 +94,7 @@ class Signatures:
                 errors_pb2.REASON_FORBIDDEN, "X-GitHub-Delivery must have 1 to 128 visible characters of ASCII"
             )
         mark = keys.webhook_delivery(place.channel, delivery) if delivery else ""
-        return Once(_name(signature), self._memory_ms, mark)
+        return OnceDelivered(_name(signature), self._memory_ms, mark)
 
 
 def signed_text(place: Correlation, timestamp: str, body_digest: str) -> bytes:

@@ -40,7 +40,7 @@ class Repeating(dict[str, Any]):
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class JsonMember:
     """A member of a document: its value (numbers as floats) and its text, exactly as it was submitted."""
 
     value: Any
@@ -96,7 +96,7 @@ class _Scan:
         return repeating
 
 
-def members(document: bytes, root: str) -> dict[str, Member]:
+def members(document: bytes, root: str) -> dict[str, JsonMember]:
     """The members of the JSON object `document`; `root` is what paths call the document as a whole.
 
     Raises `JsonError` for anything that is no JSON object in UTF-8: repeated keys at any depth, NaN and Infinity, a
@@ -186,12 +186,12 @@ def _whole(scan: _Scan) -> dict[str, Any]:
     return value
 
 
-def _members(scan: _Scan) -> dict[str, Member]:
+def _members(scan: _Scan) -> dict[str, JsonMember]:
     """The outermost object, read by hand so that the text of each member is known."""
     position = scan.after_space(0)
     if scan.at(position) != "{":
         return _whole(scan)  # which says what it is instead
-    found: dict[str, Member] = {}
+    found: dict[str, JsonMember] = {}
     position = scan.after_space(position + 1)
     if scan.at(position) == "}":
         scan.require_end(position + 1)
@@ -201,7 +201,7 @@ def _members(scan: _Scan) -> dict[str, Member]:
         if name in found:
             raise _repeated(name)
         value, position = scan.value(start)
-        found[name] = Member(value, scan.text[start:position])
+        found[name] = JsonMember(value, scan.text[start:position])
         position = scan.after_space(position)
         if scan.at(position) == "}":
             scan.require_end(position + 1)

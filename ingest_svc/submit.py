@@ -14,9 +14,9 @@ from fetchbox.ingest.v1.ingest_service_pb2 import SubmitJobResponse
 from fetchbox.jobs.jobs_pb2 import JobLog
 from ingest_svc import hints, tasks
 from ingest_svc.job import Job
-from ingest_svc.once import Claim, Hold, Once, outcome_unknown, unclaimed
+from ingest_svc.once import Hold, KeyClaim, Once, outcome_unknown, unclaimed
 from ingest_svc.publication import Publication, Reached
-from ingest_svc.reading import Reading
+from ingest_svc.reading import JobReading
 from ingest_svc.secret_rules import SecretRules
 from kernel.clock import Clock
 from kernel.errors import FetchboxError
@@ -54,14 +54,14 @@ class Submitter:
         self._clock = clock
         self._reached = reached
 
-    async def submit(self, proposed: Job, key: str, window_ms: int, reading: Reading) -> SubmitJobResponse:
+    async def submit(self, proposed: Job, key: str, window_ms: int, reading: JobReading) -> SubmitJobResponse:
         """Accepts a job, once for its key, if it has one; a known key keeps the job id that it has.
 
         `UNAVAILABLE` where a dependency fails, which leaves the outcome open and says so.
         """
         make = partial(self._make, proposed, reading)
         name = keys.manifest_idempotency(proposed.tenant, proposed.job_type, key)
-        claim = Claim(name, reading.digest, proposed.job_id, window_ms)
+        claim = KeyClaim(name, reading.digest, proposed.job_id, window_ms)
         try:
             answer = await (self._once.run(claim, make) if key else make(unclaimed(proposed.job_id)))
         except FetchboxError as error:
@@ -70,7 +70,7 @@ class Submitter:
             raise outcome_unknown(error, key) from error
         return SubmitJobResponse.FromString(answer)
 
-    async def _make(self, proposed: Job, reading: Reading, hold: Hold) -> bytes:
+    async def _make(self, proposed: Job, reading: JobReading, hold: Hold) -> bytes:
         job = replace(proposed, job_id=hold.job_id)
         self._reached("claimed")
         await self._objects.put(job.bucket, job.document_key, reading.document, content_type="application/json")
@@ -86,7 +86,7 @@ class Submitter:
         answer = SubmitJobResponse(job_id=job.job_id, manifest_key=job.manifest_key, resource_count=len(built))
         return answer.SerializeToString()
 
-    async def _tasks(self, job: Job, reading: Reading, hold: Hold) -> list[bytes]:
+    async def _tasks(self, job: Job, reading: JobReading, hold: Hold) -> list[bytes]:
         """The tasks as they are stored, built unless somebody who was here before has done so."""
         kept = None if hold.fresh else await self._objects.get(job.bucket, job.tasks_key)
         if kept is not None:
@@ -105,6 +105,6 @@ class Submitter:
         kept = await self._objects.get(job.bucket, job.tasks_key)
         return tasks.unpack(kept) if kept is not None else built
 
-    def _warnings(self, job: Job, reading: Reading) -> list[JobLog]:
+    def _warnings(self, job: Job, reading: JobReading) -> list[JobLog]:
         wanted = ((resource.id, resource.tags.get(TAG_CHECKSUM, "")) for resource in reading.resources)
         return hints.warnings(job.job_id, job.trace_id, wanted, self._clock.now_ms())

@@ -13,9 +13,9 @@ from functools import partial
 from fetchbox.errors.v1 import errors_pb2
 from fetchbox.task.v1.job_pb2 import Job
 from ingest_svc import task_views
-from ingest_svc.once import Claim, ForeignJobError, Hold, Once, outcome_unknown, unclaimed
+from ingest_svc.once import ForeignJobError, Hold, KeyClaim, Once, outcome_unknown, unclaimed
 from ingest_svc.publication import Reached
-from ingest_svc.task_order import Order
+from ingest_svc.task_order import TaskOrder
 from kernel.auth import Caller
 from kernel.errors import FetchboxError
 from kernel.ids import is_key_safe
@@ -37,7 +37,7 @@ class TaskCreator:
         self._ledger = ledger
         self._reached = reached
 
-    async def create(self, order: Order, caller: Caller) -> Job:
+    async def create(self, order: TaskOrder, caller: Caller) -> Job:
         """The job of an order, as it was when it was created; a known key gives the job that it has.
 
         `RATE_LIMITED` where the backlog is full; `IDEMPOTENCY_CONFLICT`; `UNAVAILABLE` where a dependency fails, which
@@ -46,7 +46,7 @@ class TaskCreator:
         key = order.idempotency_key
         name = keys.task_idempotency(order.new.tenant, key) if key else ""
         make = partial(self._make, order.new, name)
-        claim = Claim(name, order.digest, order.new.job_id, order.window_ms)
+        claim = KeyClaim(name, order.digest, order.new.job_id, order.window_ms)
         try:
             answer = await (self._once.run(claim, make) if key else make(unclaimed(order.new.job_id)))
         except ForeignJobError as foreign:

@@ -37,7 +37,7 @@ _KEY = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class TaskOrder:
     """One task to be run, whoever asks how often."""
 
     new: NewTask
@@ -53,7 +53,7 @@ class Order:
 
 def read_order(
     request: CreateJobRequest, metadata: tuple[tuple[str, str | bytes], ...], caller: Caller, config: Config
-) -> Order:
+) -> TaskOrder:
     """The order of a request, its payload not yet looked into; raises the refusal of whatever is wrong with it."""
     require_valid(request)
     if task(config, request.task) is None:
@@ -64,7 +64,7 @@ def read_order(
         )
     parent, key = traceparent_of(metadata), key_of(request.idempotency_key, metadata)
     window = config.ingest.idempotency_window_by_tenant.get(caller.tenant, config.ingest.idempotency_window)
-    return Order(
+    return TaskOrder(
         NewTask(
             job_id=uuid7(),
             task=request.task,
@@ -80,7 +80,7 @@ def read_order(
     )
 
 
-def checked(order: Order, request: CreateJobRequest, limits: Tasks) -> Order:
+def checked(order: TaskOrder, request: CreateJobRequest, limits: Tasks) -> TaskOrder:
     """The order of a request with its payload checked, and then bound to its idempotency key, if it has one."""
     check_payload(order.new.payload, limits)
     return replace(order, digest=_digest(request, order.new.tenant)) if order.idempotency_key else order

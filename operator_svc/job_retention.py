@@ -14,7 +14,7 @@ from kernel.redis import keys
 from kernel.redis.clients import RedisClients
 
 
-class Retention(Base):
+class JobRetention(Base):
     """The index of ended jobs, as retention sees it."""
 
     async def sample_ended(self, count: int) -> list[str]:

@@ -16,7 +16,7 @@ from kernel.queue.announcements import Announcer
 from kernel.redis.clients import RedisClients
 from kernel.telemetry import metrics
 from kernel.telemetry.logs import get_logger
-from operator_svc.job_retention import ExportedJobs, Retention
+from operator_svc.job_retention import ExportedJobs, JobRetention
 
 _log = get_logger("operator.pruner")
 
@@ -33,7 +33,7 @@ class Pruner:
         self._ledger = ledger
         self._announcer = announcer
         self._clients = clients
-        self._index = Retention(clients, config)
+        self._index = JobRetention(clients, config)
         self._exported = ExportedJobs(clients, config)
         self._retention_ms = millis(config.ledger.retention)
         self._max_bytes = config.ledger.max_bytes

@@ -13,7 +13,7 @@ from fetchbox.config.v1 import config_pb2
 from kernel.durations import millis
 from kernel.log.exported import Exported
 from kernel.log.redis import RedisLog
-from kernel.log.shapes import Shape, shapes
+from kernel.log.shapes import StreamShape, shapes
 from kernel.redis import keys
 from kernel.redis.clients import RedisClients
 from kernel.redis.scripts import SHED, TRIM
@@ -47,14 +47,14 @@ class StreamRetention:
             metrics.STREAM_TRIMMED.labels(topic=shape.topic).inc(removed[shape.topic])
         return removed
 
-    async def _tell(self, shape: Shape) -> None:
+    async def _tell(self, shape: StreamShape) -> None:
         """Says for how many partitions retention goes on without the exporter that they had."""
         lapsed = self._exported.lapsed((await self._exported.standing(shape.streams())).values())
         metrics.EXPORT_HOLD_LAPSED.labels(topic=shape.topic).set(lapsed)
         if lapsed:
             _log.error("export_hold_lapsed", topic=shape.topic, count=lapsed)
 
-    async def _enforce(self, shape: Shape) -> int:
+    async def _enforce(self, shape: StreamShape) -> int:
         remove = self._settled if shape.topic == keys.TASKS else self._oldest
         removed = 0
         for stream in shape.streams():
@@ -63,7 +63,7 @@ class StreamRetention:
             removed += await remove(stream, shape, keep)
         return removed
 
-    async def _oldest(self, stream: str, shape: Shape, keep: int) -> int:
+    async def _oldest(self, stream: str, shape: StreamShape, keep: int) -> int:
         removed = 0
         for _ in range(_STEPS):
             args = (shape.retention_ms, self._hold, keep, _STEP)
@@ -73,7 +73,7 @@ class StreamRetention:
                 break
         return removed
 
-    async def _settled(self, stream: str, shape: Shape, keep: int) -> int:
+    async def _settled(self, stream: str, shape: StreamShape, keep: int) -> int:
         removed = 0
         for _ in range(_STEPS):
             args = (shape.retention_ms, self._hold, keep, _STEP)
@@ -83,7 +83,7 @@ class StreamRetention:
                 break
         return removed
 
-    async def _over_size(self, shape: Shape) -> dict[str, int]:
+    async def _over_size(self, shape: StreamShape) -> dict[str, int]:
         """How many entries each partition may keep, where the topic is over its size; nothing where it is not.
 
         Redis tells the bytes of a stream by sampling it; the partitions give up the same share, so the oldest go first.

@@ -19,8 +19,8 @@ from pipeline.export.chain import Chain
 from pipeline.export.exporter import Exporter, Progress
 from pipeline.export.flows_source import FlowsSource
 from pipeline.export.ledger import LedgerExport
-from pipeline.export.publishing import INTERVAL, Publisher
-from pipeline.export.source import Source
+from pipeline.export.publishing import INTERVAL, LakePublisher
+from pipeline.export.source import ExportSource
 from pipeline.export.streams import stream_sources
 from pipeline.lake.store import LakeStore
 
@@ -68,12 +68,12 @@ async def finish(config: Config, resources: Resources, progress: Progress) -> in
     return count
 
 
-def wired(config: Config, resources: Resources) -> tuple[Publisher, Exporter]:
+def wired(config: Config, resources: Resources) -> tuple[LakePublisher, Exporter]:
     """The exporter with all its sources, and what tells how far it has come."""
     lake, redis = LakeStore(resources.objects, config), resources.redis
-    sources: list[Source] = [*stream_sources(redis, shapes(config)), FlowsSource(redis, config)]
+    sources: list[ExportSource] = [*stream_sources(redis, shapes(config)), FlowsSource(redis, config)]
     chains = [Chain(source, lake, config.exporter) for source in sources]
-    publisher = Publisher(chains, Exported(redis, millis(config.exporter.hold)))
+    publisher = LakePublisher(chains, Exported(redis, millis(config.exporter.hold)))
     return publisher, Exporter(redis, chains, publisher, config.exporter)
 
 

@@ -12,7 +12,7 @@ from producer_svc.intake import Intake
 from producer_svc.producer import Producer
 from producer_svc.reports import Reports
 from producer_svc.rules import Rules
-from producer_svc.settling import Settling
+from producer_svc.settling import FileSettling
 from producer_svc.watcher import Watcher
 
 
@@ -25,7 +25,7 @@ async def build(config: Config, resources: Resources) -> Service:
     rules, reports = Rules(config), Reports()
     directory = Directory(config.producer.scan_dir, rules, reports)
     queue = FileQueue(resources.redis, config, directory.root)
-    settling = Settling(seconds(config.producer.settle), clock)
+    settling = FileSettling(seconds(config.producer.settle), clock)
     intake = Intake(queue, rules, settling, reports, clock, ending)
     watcher = Watcher(settling.changed)
     producer = Producer(

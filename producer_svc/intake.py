@@ -21,9 +21,9 @@ from kernel.telemetry import metrics, tracing
 from kernel.telemetry.logs import get_logger
 from producer_svc.enqueue import BATCH, LOOK, FileQueue, Offer, Put, Reached
 from producer_svc.found import Found, look
-from producer_svc.reports import Outcome, Reports
+from producer_svc.reports import Reports, ScanOutcome
 from producer_svc.rules import Rules
-from producer_svc.settling import Settling
+from producer_svc.settling import FileSettling
 
 _log = get_logger("producer")
 _Answer = TypeVar("_Answer")
@@ -47,7 +47,13 @@ class Intake:
     """Takes files in, each once."""
 
     def __init__(
-        self, queue: FileQueue, rules: Rules, settling: Settling, reports: Reports, clock: Clock, ending: asyncio.Event
+        self,
+        queue: FileQueue,
+        rules: Rules,
+        settling: FileSettling,
+        reports: Reports,
+        clock: Clock,
+        ending: asyncio.Event,
     ) -> None:
         self._queue = queue
         self._rules = rules
@@ -83,13 +89,13 @@ class Intake:
             page = files[start : start + LOOK]
             states = await self._patiently(partial(self._queue.marked, [file.mark() for file in page]))
             fresh += [_Fresh(file, state) for file, state in zip(page, states, strict=True) if state is not None]
-        self._reports.count(Outcome.KNOWN, len(files) - len(fresh))
+        self._reports.count(ScanOutcome.KNOWN, len(files) - len(fresh))
         return fresh
 
     def _settles(self, file: Found) -> bool:
         settled = self._settling.settled(file)
         if not settled:
-            self._reports.count(Outcome.SETTLING)
+            self._reports.count(ScanOutcome.SETTLING)
         return settled
 
     async def _readable(self, files: Sequence[_Fresh]) -> list[_Fresh]:
@@ -98,7 +104,7 @@ class Intake:
         answers = await asyncio.to_thread(_access, same) if same else []
         for one, answer in zip(same, answers, strict=True):
             if not answer:
-                self._reports.problem(Outcome.UNREADABLE, one.file.path, one.file.mark().state)
+                self._reports.problem(ScanOutcome.UNREADABLE, one.file.path, one.file.mark().state)
         return [one for one, answer in zip(same, answers, strict=True) if answer]
 
     def _grouped(self, files: Sequence[_Fresh]) -> list[list[_Fresh]]:
@@ -126,7 +132,7 @@ class Intake:
     async def _same(self, files: Sequence[_Fresh]) -> list[_Fresh]:
         """Those that still are what they were; what has changed meanwhile is looked at once more later."""
         now = await asyncio.to_thread(_looks, files) if files else []
-        self._reports.count(Outcome.GONE, now.count(None))
+        self._reports.count(ScanOutcome.GONE, now.count(None))
         for one, file in zip(files, now, strict=True):
             if file is not None and file != one.file:
                 self._settling.changed(file.path)
@@ -147,15 +153,15 @@ class Intake:
                 metrics.JOBS_PRODUCED.labels(metrics.queue(job.origin_queue)).inc()
                 _log.debug("file_enqueued", job_id=job.id, queue=job.origin_queue)
                 span.end()
-        self._reports.count(Outcome.ENQUEUED, put.done.count(Reached.PUT))
-        self._reports.count(Outcome.KNOWN, put.done.count(Reached.MARKED))
+        self._reports.count(ScanOutcome.ENQUEUED, put.done.count(Reached.PUT))
+        self._reports.count(ScanOutcome.KNOWN, put.done.count(Reached.MARKED))
         return put
 
     def _job(self, file: Found, created: str) -> tuple[FileJob, tracing.Begun]:
         """The job of a file, and the span that tells of it."""
         priority = self._rules.priority(file.name)
         job_id, queue = uuid7(), self._rules.queue(priority)
-        span = tracing.begun("enqueue", queue=queue, job_id=job_id, outcome=str(Outcome.ENQUEUED))
+        span = tracing.begun("enqueue", queue=queue, job_id=job_id, outcome=str(ScanOutcome.ENQUEUED))
         trace_id, span_id = span.ids()
         job = FileJob(
             job_id,

@@ -23,8 +23,8 @@ from producer_svc.directory import Directory
 from producer_svc.enqueue import LOOK, FileQueue
 from producer_svc.found import Found
 from producer_svc.intake import Intake
-from producer_svc.reports import Outcome, Reports
-from producer_svc.settling import Settling
+from producer_svc.reports import Reports, ScanOutcome
+from producer_svc.settling import FileSettling
 from producer_svc.walk import Walk
 from producer_svc.watcher import OVERLAP, Watcher
 
@@ -41,7 +41,7 @@ class Producer(Loop):
         directory: Directory,
         intake: Intake,
         queue: FileQueue,
-        settling: Settling,
+        settling: FileSettling,
         watcher: Watcher,
         reports: Reports,
         clock: Clock,
@@ -136,7 +136,7 @@ class Producer(Loop):
             if isinstance(seen, str):
                 ready += await self._new_directory(path, seen)
             elif seen is None:
-                self._reports.count(Outcome.GONE)
+                self._reports.count(ScanOutcome.GONE)
             elif self._settling.settled_again(before, seen):
                 ready.append(seen)
         await self._intake.settled(ready)

@@ -18,7 +18,7 @@ _LINES: Final = 100
 """Lines about single files in one scan."""
 
 
-class Outcome(StrEnum):
+class ScanOutcome(StrEnum):
     """What became of a file, and all values of the label `outcome`."""
 
     ENQUEUED = "enqueued"
@@ -52,12 +52,12 @@ class Reports:
         self._lines = 0
         self._unsaid = 0
 
-    def count(self, outcome: Outcome, number: int = 1) -> None:
+    def count(self, outcome: ScanOutcome, number: int = 1) -> None:
         """Nothing that needs a word."""
         if number:
             metrics.PRODUCER_FILES.labels(outcome).inc(number)
 
-    def problem(self, outcome: Outcome, path: str, state: object = "", error: OSError | None = None) -> None:
+    def problem(self, outcome: ScanOutcome, path: str, state: object = "", error: OSError | None = None) -> None:
         """A file or directory that is left alone; `state` is whatever makes it worth a new line when it changes."""
         self.count(outcome)
         name = os.fsencode(f"{outcome}\0{state}\0{path}")

@@ -18,7 +18,7 @@ MOST: Final = 10_000
 """Files that wait at the same time; the next scan finds the others."""
 
 
-class Settling:
+class FileSettling:
     """What waits, by path."""
 
     def __init__(self, settle: float, clock: Clock) -> None:

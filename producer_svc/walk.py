@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from producer_svc.found import Found, found
-from producer_svc.reports import Outcome, Reports
+from producer_svc.reports import Reports, ScanOutcome
 from producer_svc.rules import Rules
 
 _OPEN_LEVELS: Final = 32
@@ -148,19 +148,19 @@ class Walk:
     def _readable_name(self, name: str, path: str) -> bool:
         if is_utf8(name):
             return True
-        self._reports.problem(Outcome.NOT_UTF8, self._root + path)
+        self._reports.problem(ScanOutcome.NOT_UTF8, self._root + path)
         return False
 
     def _failed(self, path: str, error: OSError) -> None:
         if error.errno in (errno.ENOENT, errno.ENOTDIR):
-            self._reports.count(Outcome.GONE)
+            self._reports.count(ScanOutcome.GONE)
         elif error.errno in (errno.EACCES, errno.EPERM):
-            self._reports.problem(Outcome.UNREADABLE_DIRECTORY, self._root + path, error=error)
+            self._reports.problem(ScanOutcome.UNREADABLE_DIRECTORY, self._root + path, error=error)
         elif error.errno == errno.ENAMETOOLONG:
-            self._reports.problem(Outcome.TOO_LONG, self._root + path, error=error)
+            self._reports.problem(ScanOutcome.TOO_LONG, self._root + path, error=error)
         else:
             self.complete = False
-            self._reports.problem(Outcome.UNREADABLE_DIRECTORY, self._root + path, error.errno, error)
+            self._reports.problem(ScanOutcome.UNREADABLE_DIRECTORY, self._root + path, error.errno, error)
 
 
 def is_utf8(name: str) -> bool:
@@ -177,9 +177,9 @@ def is_utf8(name: str) -> bool:
 def tell_irregular(root: str, path: str, is_link: bool, inode: int, reports: Reports) -> None:
     """What is neither file nor directory. A link to what is below the root needs no word: that is taken by its name."""
     if not is_link:
-        reports.problem(Outcome.SPECIAL, path, inode)
+        reports.problem(ScanOutcome.SPECIAL, path, inode)
     elif not Path(path).exists() or not Path(path).resolve().is_relative_to(Path(root).resolve()):
-        reports.problem(Outcome.LINK, path, inode)
+        reports.problem(ScanOutcome.LINK, path, inode)
 
 
 def _identity(root: str) -> Directory | None:

@@ -50,7 +50,7 @@ from worker_svc.circuits import StartGate
 from worker_svc.conclusion import Conclusion
 from worker_svc.connections import Connections
 from worker_svc.deadlines import Deadlines
-from worker_svc.endings import Endings
+from worker_svc.endings import JobEndings
 from worker_svc.fetch import Fetcher
 from worker_svc.fetching import TaskRunner
 from worker_svc.files import FileRunner
@@ -61,7 +61,7 @@ from worker_svc.isolation.tasks import PROGRAM
 from worker_svc.lending import SURPLUS_SECONDS, Lending
 from worker_svc.retries import Retries
 from worker_svc.returning import Returning
-from worker_svc.runner import Limits, Runner
+from worker_svc.runner import Runner, RunnerLimits
 from worker_svc.service import WorkerService
 from worker_svc.steps import StepHandlers, StepLogs
 from worker_svc.task_runner import QueuedRunner
@@ -81,7 +81,7 @@ class _Base:
     worker_id: str
     deadlines: Deadlines
     retries: Retries
-    endings: Endings
+    endings: JobEndings
     breakers: Breakers
     tasks: TaskHandlers
     steps: StepHandlers
@@ -150,7 +150,7 @@ def _base(config: Config, resources: Resources, secrets: Mapping[str, str]) -> _
         worker_id,
         Deadlines(config, steps),
         retries,
-        Endings(resources.clock, retries),
+        JobEndings(resources.clock, retries),
         _breakers(config, resources),
         TaskHandlers(config, secrets, pool),
         steps,
@@ -203,7 +203,7 @@ def _runner(base: _Base, lanes: Lanes, work: Work, finalizer: Finalizer) -> Runn
     return Runner(
         lanes,
         work,
-        Limits(worker.count, seconds(worker.block)),
+        RunnerLimits(worker.count, seconds(worker.block)),
         base.resources.clock,
         deadline=base.deadlines,
         late=work.late,

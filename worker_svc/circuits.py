@@ -18,10 +18,10 @@ from kernel.errors import failure_name
 from kernel.handlers import HandlerRegistry, JobHandler
 from kernel.hostname import UrlError
 from kernel.queue.streams.deferring import Deferral
-from kernel.queue.streams.entry import Entry
+from kernel.queue.streams.entry import QueueEntry
 from kernel.queue.work.types import Claim, Failure, Outcome
 from worker_svc.fetch.url import parse
-from worker_svc.tasks.fault import Fault, fault_of
+from worker_svc.tasks.fault import ModelFault, fault_of
 
 _TASK_WAITS: Final = failure_name(errors_pb2.FAILURE_CODE_HANDLER_CIRCUIT_OPEN)
 _FETCH_WAITS: Final = failure_name(errors_pb2.FAILURE_CODE_DOWNLOAD_CIRCUIT_OPEN)
@@ -33,7 +33,7 @@ def is_first(claim: Claim) -> bool:
     return claim.attempt == 0 and not _is_repeated_step(claim.work)
 
 
-def is_fresh(entry: Entry) -> bool:
+def is_fresh(entry: QueueEntry) -> bool:
     """Whether the work of an entry has never failed: in no attempt, crash or replay, nor as an earlier step's job."""
     work = entry.work
     untried = entry.attempts == 0 and entry.crashes == 0
@@ -41,7 +41,7 @@ def is_fresh(entry: Entry) -> bool:
 
 
 class StartGate:
-    """Answers for entries that were delivered (`kernel.queue.streams.deferring.Gate`)."""
+    """Answers for entries that were delivered (`kernel.queue.streams.deferring.CircuitGate`)."""
 
     def __init__(self, breakers: Breakers, handlers: HandlerRegistry, of_task: Callable[[QueuedTask], str]) -> None:
         """`of_task` names the circuit of a task; empty where it has none here."""
@@ -53,7 +53,7 @@ class StartGate:
         """Whether nothing needs to be asked."""
         return await self._breakers.all_closed()
 
-    async def ask(self, entry: Entry) -> Deferral | None:
+    async def ask(self, entry: QueueEntry) -> Deferral | None:
         """Why the work of an entry is to wait; None where it may begin."""
         circuit = self._circuit(entry)
         if not circuit:
@@ -71,7 +71,7 @@ class StartGate:
         """A probe that has told nothing leaves its place to others."""
         self._breakers.release(circuit, admission)
 
-    def _circuit(self, entry: Entry) -> str:
+    def _circuit(self, entry: QueueEntry) -> str:
         if isinstance(entry.work, QueuedTask):
             return self._of_task(entry.work)
         return self._of_resource(entry.work) if entry.work is not None else ""
@@ -108,9 +108,9 @@ def _result(outcome: Outcome | None, *, probe: bool) -> bool | None:
     if not isinstance(outcome, Failure):
         return True
     fault = fault_of(outcome.code)
-    if fault is Fault.SERVER:
+    if fault is ModelFault.SERVER:
         return False
-    return True if probe and fault is Fault.CALLER and outcome.code.startswith(_ANSWERED) else None
+    return True if probe and fault is ModelFault.CALLER and outcome.code.startswith(_ANSWERED) else None
 
 
 def _is_repeated_step(work: object) -> bool:

@@ -22,7 +22,7 @@ FAILED: Final = "failed"
 RETRY: Final = "retry"
 
 
-class Endings:
+class JobEndings:
     """Words them. `seconds` is how long the attempt took; None where that is not known."""
 
     def __init__(self, clock: Clock, retries: Retries) -> None:

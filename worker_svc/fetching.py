@@ -18,7 +18,7 @@ from kernel.queue.work.types import Claim, Failure, Outcome, Success
 from kernel.redis import keys
 from kernel.telemetry import metrics, tracing
 from worker_svc.attempt import Attempt
-from worker_svc.endings import Endings
+from worker_svc.endings import JobEndings
 from worker_svc.faults import failure_of
 from worker_svc.fetch import Fetcher, FetchFailure
 from worker_svc.results import failed_line, stored_line
@@ -43,7 +43,7 @@ class TaskRunner:
         fetcher: Fetcher,
         objects: ObjectStore,
         clock: Clock,
-        endings: Endings,
+        endings: JobEndings,
     ) -> None:
         self._config = config
         self._handlers = handlers

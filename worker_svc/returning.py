@@ -18,7 +18,7 @@ from kernel.queue.streams.lending import LendingLane
 from kernel.queue.streams.lent import Lent
 from kernel.queue.streams.remote import FENCED, RemoteLeases
 from kernel.queue.work.types import Claim, Failure, Outcome, Success
-from worker_svc.endings import Endings
+from worker_svc.endings import JobEndings
 from worker_svc.results import failed_line, stored_line
 from worker_svc.told import check_events, check_result
 
@@ -33,7 +33,7 @@ class Returning:
         config: Config,
         lane: LendingLane,
         leases: RemoteLeases,
-        endings: Endings,
+        endings: JobEndings,
         *,
         deadline: Callable[[Claim], float],
         late: Callable[[Claim, float], Failure],

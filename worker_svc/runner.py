@@ -49,7 +49,7 @@ class Counts:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class RunnerLimits:
     """How much a runner does at once. Times are in seconds."""
 
     slots: int
@@ -67,7 +67,7 @@ class Runner:
         self,
         lane: Lanes,
         perform: Callable[[Slot], Awaitable[Outcome]],
-        limits: Limits,
+        limits: RunnerLimits,
         clock: Clock,
         *,
         deadline: Callable[[Claim], float],

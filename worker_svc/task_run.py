@@ -37,7 +37,7 @@ _INFO: Final = "info"
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class RunTerms:
     """What is the same for every run of a worker."""
 
     report: Callable[[Claim, int, Sequence[tuple[str, bytes]]], asyncio.Future[bool]]
@@ -49,7 +49,7 @@ class Terms:
     logs: StepLogs
 
 
-class Run:
+class HandlerRun:
     """One attempt. Costs next to nothing until something is told."""
 
     __slots__ = (
@@ -66,7 +66,7 @@ class Run:
         "task",
     )
 
-    def __init__(self, slot: Slot, task: QueuedTask, terms: Terms, payload: bytes) -> None:
+    def __init__(self, slot: Slot, task: QueuedTask, terms: RunTerms, payload: bytes) -> None:
         """`payload` is what the handler is given, as JSON."""
         self.job_id = task.job_id
         self.task = task.task

@@ -23,7 +23,7 @@ from worker_svc.isolation.tasks import IsolatedResult
 from worker_svc.slot import Slot
 from worker_svc.steps import StepLogs
 from worker_svc.task_json import json_bytes, payload_object
-from worker_svc.task_run import HANDLER_RESULT, Run, Terms
+from worker_svc.task_run import HANDLER_RESULT, HandlerRun, RunTerms
 from worker_svc.task_threads import in_thread
 from worker_svc.ways import Given, Ways
 
@@ -39,7 +39,7 @@ class QueuedRunner:
     ) -> None:
         self._ways = ways
         self._breakers = breakers
-        self._terms = Terms(lane.report, self._void, clock, config.tasks.max_events, logs)
+        self._terms = RunTerms(lane.report, self._void, clock, config.tasks.max_events, logs)
         self._clock = clock
         self._max_result = config.tasks.max_result_bytes
         self._longest_wait = seconds(config.fetcher.max_retry_after)
@@ -89,7 +89,7 @@ class QueuedRunner:
 
     async def _attempt(self, slot: Slot, task: QueuedTask, given: Given, payload: Any) -> Outcome:
         way, of_step = given.way, given.payload
-        run = Run(slot, task, self._terms, task.payload if of_step is None else of_step.raw)
+        run = HandlerRun(slot, task, self._terms, task.payload if of_step is None else of_step.raw)
         try:
             if way.is_plain:
                 result = await in_thread(way.handler.run, payload, run)

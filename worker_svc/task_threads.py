@@ -15,13 +15,13 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # a child process imports no more than it must
-    from worker_svc.task_run import Run
+    from worker_svc.task_run import HandlerRun
 
 
 class PlainRun:
     """The run that a plain function gets: the same methods, each of which returns when it is done."""
 
-    def __init__(self, run: Run, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, run: HandlerRun, loop: asyncio.AbstractEventLoop) -> None:
         self.job_id = run.job_id
         self.task = run.task
         self.attempt = run.attempt
@@ -58,7 +58,7 @@ class PlainRun:
             raise asyncio.CancelledError from error
 
 
-async def in_thread(function: Callable[..., Any], payload: dict[str, Any], run: Run) -> Any:
+async def in_thread(function: Callable[..., Any], payload: dict[str, Any], run: HandlerRun) -> Any:
     """What the function returns or raises; canceled, it goes on in its thread and nobody waits for it."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[Any] = loop.create_future()

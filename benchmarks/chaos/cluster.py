@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from cli.embedded.ports import free_ports
-from cli.embedded.process import Child
+from cli.embedded.process import LocalProcess
 from cli.embedded.seaweed import SeaweedFS
 from cli.embedded.valkey import Valkey
 from fetchbox.config.v1.config_pb2 import Config
@@ -83,7 +83,7 @@ class Cluster:
         self.seaweed.stop()
         self.valkey.stop()
 
-    def _role(self, role: str, config: Path, port: int) -> Child:
+    def _role(self, role: str, config: Path, port: int) -> LocalProcess:
         listen = {f"FETCHBOX_{role.upper()}_LISTEN": f"127.0.0.1:{port}"}
         return _serve(f"{role}-{port}", role, config, port, listen, self._data)
 
@@ -130,16 +130,16 @@ log_level = "warn"
 """
 
 
-def quiet_role(name: str, role: str, config: Path, logs: Path) -> Child:
+def quiet_role(name: str, role: str, config: Path, logs: Path) -> LocalProcess:
     """A role that answers no calls: only its metrics show it."""
     [port] = free_ports(1)
     return _serve(name, role, config, port, {"OBSERVABILITY_METRICS_PORT": str(port)}, logs)
 
 
-def _serve(name: str, role: str, config: Path, port: int, own: Mapping[str, str], logs: Path) -> Child:
+def _serve(name: str, role: str, config: Path, port: int, own: Mapping[str, str], logs: Path) -> LocalProcess:
     argv = [sys.executable, "-m", "cli.main", "serve", f"--role={role}", f"--config={config}"]
     log = logs / f"{name}.log"
-    return Child(name, argv, log, lambda: _listens(port), start_timeout=60, environ={**os.environ, **own})
+    return LocalProcess(name, argv, log, lambda: _listens(port), start_timeout=60, environ={**os.environ, **own})
 
 
 def _listens(port: int) -> bool:

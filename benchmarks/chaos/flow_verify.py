@@ -10,7 +10,7 @@ from benchmarks.chaos.flow_client import Flown
 from benchmarks.chaos.steps import RUNS
 from fetchbox.config.v1.config_pb2 import Config
 from fetchbox.flow.v1.event_pb2 import Event
-from flows.journal.records import Records
+from flows.journal.records import RecordAdapter
 from flows.model import views
 from flows.model.codec import to_json
 from flows.model.events import data_of, meta_of
@@ -45,7 +45,7 @@ async def problems(config: Config, runs: Sequence[Flown]) -> list[str]:
 async def _read(log: RedisLog, stream: str) -> list[Event]:
     found: list[Event] = []
     after = START
-    while page := await Records(log).read(stream, after=after, limit=_PAGE):
+    while page := await RecordAdapter(log).read(stream, after=after, limit=_PAGE):
         found += page
         after = page[-1].id
     return found

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.peers.contestants import Contestant, Server
-from cli.embedded.process import Child
+from cli.embedded.process import LocalProcess
 
 _POLL_SECONDS = 0.005
 _WARM_UP = 0.1
@@ -101,7 +101,7 @@ class Run:
         queued_bytes = (self._memory() - self._empty) / self._load.jobs
         return Figures(told["versions"], told["per_second"], cost, queued_bytes)
 
-    def _process(self, figures: Figures, worker: Child) -> None:
+    def _process(self, figures: Figures, worker: LocalProcess) -> None:
         """Watches Redis until no job is left; the clock starts when the worker is warm."""
         jobs, deadline = self._load.jobs, time.monotonic() + self._load.patience
         warm: tuple[int, float, float, float] | None = None
@@ -126,10 +126,12 @@ class Run:
         return found
 
     @contextmanager
-    def _running(self, command: list[str] | None) -> Iterator[Child]:
+    def _running(self, command: list[str] | None) -> Iterator[LocalProcess]:
         """A process of the contestant; one that has nothing to run where there is no command."""
         argv = [part.format(slots=self._load.slots) for part in command or ()]
-        child = Child(self._who.name, argv, self._log, lambda: True, environ=self._environ, directory=self._who.folder)
+        child = LocalProcess(
+            self._who.name, argv, self._log, lambda: True, environ=self._environ, directory=self._who.folder
+        )
         if argv:
             child.start()
         try:

@@ -15,7 +15,7 @@ from kernel.objects import ObjectStore, parse_uri
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class ProofVerdict:
     """How one resource ended; `problem` is empty where that is what was expected."""
 
     case: Case
@@ -28,7 +28,7 @@ class Verdict:
 
 def prove(
     config: Config, site: SampleSite, job: Job, document: bytes, cases: Sequence[Case], letters: Sequence[DeadLetter]
-) -> list[Verdict]:
+) -> list[ProofVerdict]:
     """One verdict a case, in their order."""
     return asyncio.run(_prove(config, site, job, document, cases, {letter.resource_id: letter for letter in letters}))
 
@@ -40,7 +40,7 @@ async def _prove(
     document: bytes,
     cases: Sequence[Case],
     letters: Mapping[str, DeadLetter],
-) -> list[Verdict]:
+) -> list[ProofVerdict]:
     objects = ObjectStore(config.object_store)
     try:
         manifest = await objects.get(*parse_uri(job.manifest_key))
@@ -61,7 +61,7 @@ async def _judge(
     result: Mapping[str, Any],
     letter: DeadLetter | None,
     problem: str,
-) -> Verdict:
+) -> ProofVerdict:
     body = await objects.get(*parse_uri(result["key"])) if result.get("state") == STORED else None
     digest = hashlib.sha256(body).hexdigest() if body is not None else ""
     seen = letter.failure_code if letter is not None else str(result.get("state", "nothing"))
@@ -74,4 +74,4 @@ async def _judge(
     elif case.expected != STORED and result.get("state") != "failed":
         problem = "the results do not say that it failed"
     attempts = letter.attempts if letter is not None else int(result.get("attempts", 0))
-    return Verdict(case, seen, attempts, len(body or b""), digest, problem)
+    return ProofVerdict(case, seen, attempts, len(body or b""), digest, problem)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from cli import channels
 from cli.demo.cases import Case, images, manifest, trouble
-from cli.demo.proof import Verdict, prove
+from cli.demo.proof import ProofVerdict, prove
 from cli.demo.site_thread import SiteThread
 from cli.embedded.process import StartError
 from cli.follow import follow
@@ -50,7 +50,7 @@ def run() -> int:
     return sum(1 for verdict in verdicts if verdict.problem)
 
 
-def _jobs(platform: LocalPlatform, site: SampleSite) -> list[Verdict]:
+def _jobs(platform: LocalPlatform, site: SampleSite) -> list[ProofVerdict]:
     gateway = platform.config.gateway
     options = Settings(
         given={
@@ -67,7 +67,7 @@ def _jobs(platform: LocalPlatform, site: SampleSite) -> list[Verdict]:
 
 def _job(
     platform: LocalPlatform, site: SampleSite, options: Settings, cases: Sequence[Case], title: str, *, by_rest: bool
-) -> list[Verdict]:
+) -> list[ProofVerdict]:
     """Submits one manifest, twice under one key, follows its job and proves what it left."""
     document = manifest(site, cases, title)
     submission = Submission(document, "default", "", f"demo-{title.replace(' ', '-')}")
@@ -94,7 +94,7 @@ def _followed(options: Settings, job_id: str, title: str) -> tuple[Job, list[Dea
         return job, list(stub.ListDeadLetters(ListDeadLettersRequest(job_id=job_id)).dead_letters)
 
 
-def _show(verdicts: Sequence[Verdict], took: float) -> None:
+def _show(verdicts: Sequence[ProofVerdict], took: float) -> None:
     wrong = sum(1 for verdict in verdicts if verdict.problem)
     if out.json:
         outcomes = [

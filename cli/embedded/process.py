@@ -19,7 +19,7 @@ class StartError(Exception):
     """A child ended or stayed silent instead of becoming ready. The message ends with the last lines of its log."""
 
 
-class Child:
+class LocalProcess:
     """A process that dies with its parent (on Linux), writes to a log file and can be asked whether it is ready.
 
     Start it from a thread that lives as long as it should: Linux ties the death signal to the starting thread.

@@ -9,7 +9,7 @@ import urllib.request
 from pathlib import Path
 
 from cli.embedded.ports import free_ports, is_free
-from cli.embedded.process import Child
+from cli.embedded.process import LocalProcess
 
 _PROBE_TIMEOUT = 2.0
 _ENVIRON = ("HOME", "PATH", "TMPDIR")  # weed reads options from any variable of their name: `S3`, `IP`, `DEBUG`
@@ -27,7 +27,7 @@ class SeaweedFS:
         self.access_key_id, self.secret_access_key = self._load_keys()
         environ = {name: os.environ[name] for name in _ENVIRON if name in os.environ}
         log = data / "seaweedfs.log"
-        self._child = Child("seaweedfs", self._argv(), log, self.ready, environ=environ, directory=data)
+        self._child = LocalProcess("seaweedfs", self._argv(), log, self.ready, environ=environ, directory=data)
 
     @property
     def endpoint(self) -> str:

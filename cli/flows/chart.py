@@ -12,7 +12,7 @@ from rich.console import Console, ConsoleOptions, Group, RenderResult
 from rich.table import Table
 from rich.text import Text
 
-from cli.flows.course import Course, Phase
+from cli.flows.course import Phase, RunCourse
 from cli.flows.words import duration, flat
 from cli.output import coloured
 
@@ -46,7 +46,7 @@ _LOOKS: Final = {
 class Chart:
     """What rich draws; `steps` are all steps of the run in the order of their needs, `now` is in ms since 1970."""
 
-    def __init__(self, course: Course, steps: Sequence[str], now: int) -> None:
+    def __init__(self, course: RunCourse, steps: Sequence[str], now: int) -> None:
         self._course = course
         self._steps = [*steps, *(key for key in course.phases if key not in steps)]
         self._end = course.latest if course.is_over else max(now, course.latest)

@@ -25,7 +25,7 @@ class Phase:
     """An attempt that failed."""
 
 
-class Course:
+class RunCourse:
     """Give it the events of a timeline in their order."""
 
     def __init__(self) -> None:

@@ -97,10 +97,10 @@ class _Drawing:
 
     def __init__(self, steps: Sequence[str]) -> None:
         from cli.flows.chart import Chart  # noqa: PLC0415  # the fold of timelines takes 0.3 s to import
-        from cli.flows.course import Course  # noqa: PLC0415
+        from cli.flows.course import RunCourse  # noqa: PLC0415
 
         self._steps = steps
-        self._course, self._chart = Course(), Chart
+        self._course, self._chart = RunCourse(), Chart
         self._lock = threading.Lock()
         self._live = Live(get_renderable=self._drawn, console=Console(), refresh_per_second=_A_SECOND)
 

@@ -18,14 +18,14 @@ from cli.settings import settings
 
 if TYPE_CHECKING:
     from fetchbox.config.v1.config_pb2 import Config
-    from pipeline.reports.files import Written
+    from pipeline.reports.files import WrittenReport
     from pipeline.reports.report import Period, Report
 
 app = typer.Typer()
 FOLDER = Path("fetchbox-report")
 
 
-class Source(StrEnum):
+class ReportSource(StrEnum):
     """How objects are read."""
 
     AUTO = "auto"
@@ -43,7 +43,9 @@ def report(
     output: Annotated[
         Path, typer.Option(metavar="DIR", help="Where to write; it is made where it is missing.")
     ] = FOLDER,
-    source: Annotated[Source, typer.Option(help="How objects are read: by Python, or by Hadoop's s3a.")] = Source.AUTO,
+    source: Annotated[
+        ReportSource, typer.Option(help="How objects are read: by Python, or by Hadoop's s3a.")
+    ] = ReportSource.AUTO,
     show: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
 ) -> None:
     """Report what happened in some days: jobs, times, failures, hosts, dead letters, breakers, flows.
@@ -66,7 +68,7 @@ def report(
         out.note(f"there is no browser here: open {written.page} yourself", "yellow")
 
 
-def _made(config: "Config", days: "Period", tenant: str, source: Source) -> "Report":
+def _made(config: "Config", days: "Period", tenant: str, source: ReportSource) -> "Report":
     from pipeline.reports.run import LAKE, SPARK, run  # noqa: PLC0415  # what needs Spark is imported where it is there
     from pipeline.reports.tables import REPORT_TABLES  # noqa: PLC0415
     from pipeline.spark.session import session  # noqa: PLC0415
@@ -83,7 +85,7 @@ def _made(config: "Config", days: "Period", tenant: str, source: Source) -> "Rep
         )
 
 
-def _written(made: "Report", output: Path) -> "Written":
+def _written(made: "Report", output: Path) -> "WrittenReport":
     from pipeline.reports.files import write  # noqa: PLC0415  # as above
 
     try:
@@ -106,7 +108,7 @@ def _unwritable(output: Path, error: OSError) -> CommandError:
     return CommandError(told, USAGE, hint="Name another directory with --output.")
 
 
-def _tell(made: "Report", written: "Written") -> None:
+def _tell(made: "Report", written: "WrittenReport") -> None:
     missing = sum(hole.missing for hole in made.holes)
     if made.holes:
         many = f"at least {missing:,} entries" if missing else "an unknown number of entries"

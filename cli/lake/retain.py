@@ -19,8 +19,8 @@ from kernel.clock import written
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from pipeline.retention.deed import Outcome
-    from pipeline.retention.verdicts import Decision, Plan
+    from pipeline.retention.deed import DeedOutcome
+    from pipeline.retention.verdicts import RetentionDecision, RetentionPlan
 
 app = typer.Typer()
 _STEPS_BESIDE = 2
@@ -70,9 +70,9 @@ def _session() -> "SparkSession":
         return session()
 
 
-def _show(plan: "Plan", *, every: bool) -> None:
+def _show(plan: "RetentionPlan", *, every: bool) -> None:
     shown = [one for one in plan.decisions if every or one.verdict != "keep"]
-    groups: dict[tuple[str, str, str, str], list[Decision]] = defaultdict(list)
+    groups: dict[tuple[str, str, str, str], list[RetentionDecision]] = defaultdict(list)
     for one in shown:
         groups[one.verdict.value, one.area, one.day.isoformat() if one.day else "", one.why].append(one)
     if out.json:
@@ -87,7 +87,9 @@ def _show(plan: "Plan", *, every: bool) -> None:
         out.note("there is nothing to do", "green")
 
 
-def _document(plan: "Plan", groups: "dict[tuple[str, str, str, str], list[Decision]]") -> dict[str, Any]:
+def _document(
+    plan: "RetentionPlan", groups: "dict[tuple[str, str, str, str], list[RetentionDecision]]"
+) -> dict[str, Any]:
     names = ("verdict", "area", "day", "why")
     return {
         "at": written(datetime.fromtimestamp(plan.now_ms / 1000, UTC)),
@@ -99,7 +101,7 @@ def _document(plan: "Plan", groups: "dict[tuple[str, str, str, str], list[Decisi
     }
 
 
-def _tell(outcome: "Outcome") -> None:
+def _tell(outcome: "DeedOutcome") -> None:
     if out.json:
         out.document({name: getattr(outcome, name) for name in outcome.__dataclass_fields__})
         return
@@ -114,5 +116,5 @@ def _tell(outcome: "Outcome") -> None:
         out.note(f"left for the next run: {words}", "yellow")
 
 
-def _bytes(decisions: "Iterable[Decision]") -> int:
+def _bytes(decisions: "Iterable[RetentionDecision]") -> int:
     return sum(one.info.size for one in decisions)

@@ -12,7 +12,7 @@ from cli.command import command
 from cli.lake import cells
 from cli.lake.period import ingest_days, zone
 from cli.lake.problems import spark_problems, with_store
-from cli.lake.report import Source
+from cli.lake.report import ReportSource
 from cli.lake.steps import Steps
 from cli.output import out
 from cli.problems import USAGE, CommandError
@@ -42,7 +42,9 @@ def sql(
         int | None, typer.Option(min=0, help=f"The most rows, 0: all. Default: {_SHOWN} in a terminal, else all.")
     ] = None,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV with a header.")] = False,
-    source: Annotated[Source, typer.Option(help="How objects are read: by Python, or by Hadoop's s3a.")] = Source.AUTO,
+    source: Annotated[
+        ReportSource, typer.Option(help="How objects are read: by Python, or by Hadoop's s3a.")
+    ] = ReportSource.AUTO,
 ) -> None:
     """Ask the lake in SQL. Its tables are tasks, status, logs, dlq, flows and ledger; nothing is changed.
 
@@ -66,7 +68,7 @@ def sql(
         out.note(f"only the first {most:,} rows are shown: --limit takes a number, 0 for all", "yellow")
 
 
-def _answer(config: "Config", query: str, days: "Days", timezone: str, source: Source, limit: int) -> "pa.Table":
+def _answer(config: "Config", query: str, days: "Days", timezone: str, source: ReportSource, limit: int) -> "pa.Table":
     from pipeline.spark.session import session  # noqa: PLC0415  # what needs Spark is imported where it is there
     from pipeline.spark.sql import QueryError, ask  # noqa: PLC0415
 

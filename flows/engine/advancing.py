@@ -13,9 +13,9 @@ from fetchbox.config.v1.config_pb2 import FlowStep
 from fetchbox.errors.v1.errors_pb2 import REASON_UNAVAILABLE
 from flows.engine.attempts import looked_at
 from flows.engine.decide import decide
-from flows.engine.decision import Chance, Settings
+from flows.engine.decision import Chance, DecisionSettings
 from flows.engine.job_facts import UNMADE, JobFacts
-from flows.engine.job_reading import Attempt, JobReader
+from flows.engine.job_reading import JobAttempt, JobReader
 from flows.engine.look import Look
 from flows.journal.redis_journal import RedisJournal
 from flows.model.state import ended
@@ -32,7 +32,7 @@ class Advancing:
     journal: RedisJournal
     manager: EventManager
     reader: JobReader
-    settings: Settings
+    settings: DecisionSettings
     chance: Chance
     submit_name: Callable[[str, str, str], str]
     """The Redis key of a submit, by the tenant of the run, the job type and the id of the attempt."""
@@ -95,20 +95,20 @@ class Advancing:
         except Exception as error:  # noqa: BLE001 - it concerns this run alone, and somebody is told
             look.fault(error)
 
-    def _attempts(self, look: Look) -> Iterator[Attempt]:
+    def _attempts(self, look: Look) -> Iterator[JobAttempt]:
         order, is_over = look.order, ended(look.state)
         for step in looked_at(look.state, look.now_ms):
             spec = order.definition.steps[step.key] if step.key in order.definition.steps else FlowStep()
             sent = look.memory.jobs.get(step.run_id)
             job_id = step.job_id or (sent.job_id if sent is not None else "")
             if not spec.job_type:
-                yield Attempt(look.key, step.run_id, job_id or step.run_id, is_fetch=False)
+                yield JobAttempt(look.key, step.run_id, job_id or step.run_id, is_fetch=False)
                 continue
             # Whoever submitted it may have died before it could tell which job that made. As long as the run goes on,
             # it is submitted again, and that tells; afterwards nobody does.
             is_sought = is_over and not job_id
             submit = self.submit_name(order.tenant, spec.job_type, step.run_id) if is_sought else ""
-            yield Attempt(look.key, step.run_id, job_id, is_fetch=True, submit=submit)
+            yield JobAttempt(look.key, step.run_id, job_id, is_fetch=True, submit=submit)
 
     async def publish(self, looks: Sequence[Look]) -> None:
         """Publishes what was decided; where somebody else was quicker, the run is looked at again."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from flows.journal.run_index import Entry, Place, RunIndex
+from flows.journal.run_index import IndexEntry, IndexPlace, RunIndex
 from kernel.redis import keys
 from kernel.redis.clients import RedisClients
 from kernel.redis.keys import RunKey
@@ -24,7 +24,7 @@ PAGES: Final = 20
 """Pages of a turn that goes on, since it finds what was lost."""
 
 
-class Audit:
+class RunAudit:
     """The walk, which all engines share: each turn is that of one of them. Raises `UNAVAILABLE`."""
 
     def __init__(self, clients: RedisClients, interval: float) -> None:
@@ -39,7 +39,7 @@ class Audit:
             return 0
         stood = await commands.execute_command("GET", keys.FLOWS_AUDITED)
         names = await commands.execute_command("SMEMBERS", keys.FLOW_NAMES)
-        index = RunIndex(self._clients, [name.decode() for name in names], Place.parse((stood or b"").decode()))
+        index = RunIndex(self._clients, [name.decode() for name in names], IndexPlace.parse((stood or b"").decode()))
         found = 0
         for _ in range(PAGES):
             entries = await index.take(PAGE)
@@ -56,7 +56,7 @@ class Audit:
             _log.warn("flows_found_again", count=found)
         return found
 
-    async def _lost(self, entries: Sequence[Entry]) -> list[RunKey]:
+    async def _lost(self, entries: Sequence[IndexEntry]) -> list[RunKey]:
         runs = sorted({entry.run.key for entry in entries} - {keys.NO_RUN})
         async with self._clients.commands.pipeline(transaction=False) as batch:
             for key in runs:

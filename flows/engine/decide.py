@@ -15,7 +15,7 @@ from fetchbox.config.v1.config_pb2 import Flow
 from fetchbox.errors.v1 import errors_pb2 as codes
 from flows.definitions.definition import order_of_steps
 from flows.engine.attempts import attempt, schedule
-from flows.engine.decision import Cancel, Chance, Decision, Settings, Step
+from flows.engine.decision import Cancel, Chance, Decision, DecisionSettings, Step
 from flows.engine.gating import complete_wait, place, settle
 from flows.engine.job_facts import ENDED, JobFacts
 from flows.engine.knowledge import Knowledge, UnloadedError
@@ -41,7 +41,7 @@ def decide(
     state: FlowState,
     jobs: Mapping[str, JobFacts],
     now_ms: int,
-    settings: Settings,
+    settings: DecisionSettings,
     chance: Chance,
     objects: Mapping[str, bytes],
 ) -> Decision:

@@ -31,7 +31,7 @@ def deadline_ms(duration: Duration) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class DecisionSettings:
     """Of the engine."""
 
     check_ms: int
@@ -94,7 +94,7 @@ class Decision:
 
     course: Course
     known: Knowledge
-    settings: Settings
+    settings: DecisionSettings
     chance: Chance
     loads: tuple[str, ...] = ()
     """Objects that are to be loaded before anything can be decided."""

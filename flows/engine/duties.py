@@ -9,14 +9,14 @@ from secrets import token_hex
 
 from fetchbox.config.v1.config_pb2 import Config
 from flows.engine.advancing import Advancing
-from flows.engine.audit import Audit
+from flows.engine.audit import RunAudit
 from flows.engine.bell import Bell
-from flows.engine.decision import Chance, Settings
+from flows.engine.decision import Chance, DecisionSettings
 from flows.engine.due import Due, DueSample
 from flows.engine.effects import Effects
 from flows.engine.engine import FlowEngine
 from flows.engine.job_reading import JobReader
-from flows.engine.sending import Sending, Submits
+from flows.engine.sending import Sending, StepSubmits
 from flows.gates.deliveries import Deliveries
 from flows.journal.redis_journal import RedisJournal
 from flows.publishing.manager import EventManager
@@ -52,7 +52,7 @@ def flow_duties(
     resources: Resources,
     journal: RedisJournal,
     manager: EventManager,
-    submits: Submits,
+    submits: StepSubmits,
     reached: Callable[[str], None] = _nothing,
 ) -> list[Duty]:
     """An engine with what it needs. The process stores in `journal` what `manager` publishes."""
@@ -64,7 +64,7 @@ def flow_duties(
         journal,
         manager,
         JobReader(link, resources.objects, config),
-        Settings(millis(config.flow_engine.check_interval), config.flow_engine.max_event_bytes),
+        DecisionSettings(millis(config.flow_engine.check_interval), config.flow_engine.max_event_bytes),
         Chance(uuid7, lambda: token_hex(_TOKEN_BYTES), random.random),
         partial(_submit_name, config),
     )
@@ -83,5 +83,5 @@ def flow_duties(
     return [
         *(queue, bell, engine),
         Periodic("flows.gauges", pause, DueSample(redis).measure, clock),
-        Periodic("flows.audit", between, Audit(redis, between).turn, clock),
+        Periodic("flows.audit", between, RunAudit(redis, between).turn, clock),
     ]

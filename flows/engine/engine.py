@@ -24,7 +24,7 @@ from flows.engine.bell import Bell
 from flows.engine.due import Claimed, Due, Rest
 from flows.engine.effects import Effects, is_fetch
 from flows.engine.look import Look
-from flows.engine.memory import Memory
+from flows.engine.memory import RunMemory
 from flows.model.state import ended
 from flows.publishing.counting import count
 from kernel.clock import Clock
@@ -86,7 +86,7 @@ class FlowEngine(Loop):
         self._objects = objects
         self._clock = clock
         self._reached = reached
-        self._memory = Memory()
+        self._memory = RunMemory()
         self._rests: list[Rest] = []
         self._ready: list[Look] = []
         self._slow: dict[RunKey, Look] = {}

@@ -27,7 +27,7 @@ _STATUS: Final[dict[str, JobStatus]] = {word: word for word in get_args(JobStatu
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class JobAttempt:
     """An attempt whose job may exist."""
 
     run: RunKey
@@ -51,7 +51,7 @@ class JobReader:
         self._bucket = config.object_store.bucket
         self._max_event_bytes = config.flow_engine.max_event_bytes
 
-    async def read(self, attempts: Sequence[Attempt]) -> list[JobFacts | JobRecord]:
+    async def read(self, attempts: Sequence[JobAttempt]) -> list[JobFacts | JobRecord]:
         """What is known of each; of a fetch job that has stored resources the record: `concluded` reads on."""
         named = await self._named(attempts)
         commands: list[Command] = [
@@ -62,7 +62,7 @@ class JobReader:
         replies = iter(await self._link.run(commands) if commands else ())
         return [self._facts(attempt, next(replies)) if attempt.job_id else UNMADE for attempt in named]
 
-    async def _named(self, attempts: Sequence[Attempt]) -> Sequence[Attempt]:
+    async def _named(self, attempts: Sequence[JobAttempt]) -> Sequence[JobAttempt]:
         """The same, those with a submit with the job that it was given."""
         sought = [attempt for attempt in attempts if attempt.submit]
         if not sought:
@@ -94,14 +94,14 @@ class JobReader:
         fits = len(whole) <= self._max_event_bytes - 2 * _ROOM
         return _fetch_facts(record, whole if fits else orjson.dumps(result))
 
-    def _facts(self, attempt: Attempt, reply: Any) -> JobFacts | JobRecord:
+    def _facts(self, attempt: JobAttempt, reply: Any) -> JobFacts | JobRecord:
         if isinstance(reply, Exception):
             if is_other_kind(reply):  # the key is somebody else's: there is no record
                 return UNMADE
             raise reply
         return self._of_fetch(attempt, reply) if attempt.is_fetch else _of_task(attempt, reply)
 
-    def _of_fetch(self, attempt: Attempt, values: Sequence[bytes | None]) -> JobFacts | JobRecord:
+    def _of_fetch(self, attempt: JobAttempt, values: Sequence[bytes | None]) -> JobFacts | JobRecord:
         found = {name: value for name, value in zip(FIELDS, values, strict=True) if value is not None}
         if not found:
             return UNMADE if attempt.is_made else JobFacts("later", attempt.job_id)
@@ -109,7 +109,7 @@ class JobReader:
         return record if record.status in ("done", "partial") else _fetch_facts(record, None)
 
 
-def _of_task(attempt: Attempt, values: Sequence[bytes | None]) -> JobFacts:
+def _of_task(attempt: JobAttempt, values: Sequence[bytes | None]) -> JobFacts:
     status, created, error, result = values
     if status is None:
         return UNMADE

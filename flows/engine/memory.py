@@ -43,7 +43,7 @@ class Remembered:
             self.size += len(event.data) + _OF_EVENT
 
 
-class Memory:
+class RunMemory:
     """The runs that an engine has looked at last, bounded in number and bytes."""
 
     def __init__(self) -> None:

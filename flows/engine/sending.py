@@ -42,7 +42,7 @@ class Postponed:
 
 
 @dataclass(frozen=True, slots=True)
-class Manifest:
+class StepManifest:
     """What ingest is to make a job of."""
 
     job_type: str
@@ -51,10 +51,10 @@ class Manifest:
     idempotency_key: str
 
 
-class Submits(Protocol):
+class StepSubmits(Protocol):
     """Ingest, as an engine sees it."""
 
-    async def submit(self, manifest: Manifest) -> str | Problem | Postponed:
+    async def submit(self, manifest: StepManifest) -> str | Problem | Postponed:
         """The id of the job; Problem where another submit of it would be refused as well."""
         ...
 
@@ -63,7 +63,7 @@ class Sending:
     """Sends attempts. `UNAVAILABLE` where Redis does not answer leaves it open whether there is a job: send again."""
 
     def __init__(
-        self, clients: RedisClients, objects: ObjectStore, config: Config, queue: TaskQueue, submits: Submits
+        self, clients: RedisClients, objects: ObjectStore, config: Config, queue: TaskQueue, submits: StepSubmits
     ) -> None:
         self._clients = clients
         self._objects = objects
@@ -135,7 +135,7 @@ class Sending:
 
     async def _submit(self, known: Knowledge, spec: FlowStep, send: Send, given: bytes) -> JobFacts | Postponed:
         run = known.order.run
-        made = await self._submits.submit(Manifest(spec.job_type, known.order.tenant, given, send.run_id))
+        made = await self._submits.submit(StepManifest(spec.job_type, known.order.tenant, given, send.run_id))
         if isinstance(made, Problem):
             return _refused(made)
         if isinstance(made, Postponed):

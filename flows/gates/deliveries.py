@@ -93,7 +93,7 @@ class Opens:
 
 
 @dataclass(frozen=True, slots=True)
-class Once:
+class OnceDelivered:
     """What a delivery is remembered by that counts once, however often and by whomever it is sent."""
 
     name: str
@@ -155,7 +155,7 @@ class Deliveries:
         return bool(await self._clients.commands.execute_command("EXISTS", keys.gate_free(correlation.digest())))
 
     async def deliver(
-        self, correlation: Correlation, hit: Hit, opens: Opens, *, parks: bool = True, once: Once | None = None
+        self, correlation: Correlation, hit: Hit, opens: Opens, *, parks: bool = True, once: OnceDelivered | None = None
     ) -> Delivered | None:
         """Opens every gate that waits for it; where there is none, it is kept if `parks`. None: it opens nothing.
 
@@ -165,7 +165,7 @@ class Deliveries:
         the first one is, for ten channels and keys at most.
         """
         digest, delivery = correlation.digest(), hit.encode()
-        once = once or Once(os.urandom(12).hex(), ANSWER_MS)
+        once = once or OnceDelivered(os.urandom(12).hex(), ANSWER_MS)
         if once.mark and not await self._is_own(once):
             return None
         released, turn, more = 0, 0, True
@@ -186,7 +186,7 @@ class Deliveries:
             return None
         return Delivered(released, bool(parked))
 
-    async def _is_own(self, once: Once) -> bool:
+    async def _is_own(self, once: OnceDelivered) -> bool:
         """Whether the mark of a delivery is its own, which it is from now on where nobody has it."""
         marked = ("SET", once.mark, once.name, "NX", "GET", "PX", once.keep_ms)
         holder: bytes | None = await self._clients.commands.execute_command(*marked, get=True)

@@ -72,7 +72,7 @@ def _nothing(_step: str) -> None:
     """Nobody watches the steps."""
 
 
-class Starter:
+class RunStarter:
     """Starts runs of the flows in the configuration."""
 
     def __init__(

@@ -16,7 +16,7 @@ PAGE: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class EntriesPage:
     """A piece of a stream."""
 
     events: list[Event]
@@ -41,7 +41,7 @@ def of_pairs(stream: str, rows: Iterable[tuple[bytes, Mapping[bytes, bytes]]]) -
     return [event for event in found if event is not None]
 
 
-async def behind(clients: RedisClients, cursors: Mapping[str, str], count: int = PAGE) -> list[Page]:
+async def behind(clients: RedisClients, cursors: Mapping[str, str], count: int = PAGE) -> list[EntriesPage]:
     """Up to `count` entries of each stream behind its cursor, oldest first, in one round trip. Raises `UNAVAILABLE`."""
     pipe = clients.commands.pipeline(transaction=False)
     for stream, after in cursors.items():
@@ -50,7 +50,7 @@ async def behind(clients: RedisClients, cursors: Mapping[str, str], count: int =
     return [_page(stream, after, rows, count) for (stream, after), rows in zip(cursors.items(), replies, strict=True)]
 
 
-async def before(clients: RedisClients, stream: str, end: str, count: int = PAGE) -> Page:
+async def before(clients: RedisClients, stream: str, end: str, count: int = PAGE) -> EntriesPage:
     """Up to `count` entries before an id, newest first; an empty id is the end. Raises `UNAVAILABLE`."""
     rows = await clients.commands.execute_command("XREVRANGE", stream, f"({end}" if end else "+", "-", "COUNT", count)
     return _page(stream, end, rows, count)
@@ -65,5 +65,5 @@ async def last(clients: RedisClients, streams: Sequence[str]) -> list[str]:
     return [rows[0][0].decode() if rows else START for rows in replies]
 
 
-def _page(stream: str, place: str, rows: Sequence[Any], count: int) -> Page:
-    return Page(of_pairs(stream, rows), rows[-1][0].decode() if rows else place, len(rows) < count)
+def _page(stream: str, place: str, rows: Sequence[Any], count: int) -> EntriesPage:
+    return EntriesPage(of_pairs(stream, rows), rows[-1][0].decode() if rows else place, len(rows) < count)

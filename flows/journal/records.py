@@ -26,7 +26,7 @@ _PATIENCE: Final = 1.0
 _log = get_logger("flows")
 
 
-class Records:
+class RecordAdapter:
     """Streams of events. The same envelope comes back from every store: what is read is what `append` returned."""
 
     def __init__(self, store: LogStore, max_bytes: int = 65_536) -> None:

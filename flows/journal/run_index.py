@@ -20,7 +20,7 @@ _PLACE = re.compile(r"([0-9]{1,20})-([0-9]{1,20})/([A-Za-z0-9_-]{1,128})")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class IndexPlace:
     """Where an entry stands among those of all indexes."""
 
     ms: int
@@ -28,7 +28,7 @@ class Place:
     flow_name: str
 
     @classmethod
-    def parse(cls, text: str) -> Place | None:
+    def parse(cls, text: str) -> IndexPlace | None:
         """The place that `str` gave; None for anything else."""
         match = _PLACE.fullmatch(text)
         return cls(int(match[1]), int(match[2]), match[3]) if match else None
@@ -38,10 +38,10 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class IndexEntry:
     """One entry: where, and the run that it names; one without an id where it is not ours."""
 
-    place: Place
+    place: IndexPlace
     run: Run
 
 
@@ -52,7 +52,7 @@ class _Index:
     flow_name: str
     end: str
     """XREVRANGE goes on from here."""
-    entries: deque[Entry] = field(default_factory=deque)
+    entries: deque[IndexEntry] = field(default_factory=deque)
     is_read: bool = False
     """Nothing is left to read."""
 
@@ -60,13 +60,13 @@ class _Index:
 class RunIndex:
     """One walk over the indexes of some flows, from the newest entry before a place back to the oldest."""
 
-    def __init__(self, clients: RedisClients, flow_names: Sequence[str], before: Place | None = None) -> None:
+    def __init__(self, clients: RedisClients, flow_names: Sequence[str], before: IndexPlace | None = None) -> None:
         self._clients = clients
         self._indexes = [_Index(name, _end(name, before)) for name in sorted(set(flow_names))]
 
-    async def take(self, count: int) -> list[Entry]:
+    async def take(self, count: int) -> list[IndexEntry]:
         """The next entries; fewer than `count` only at the end."""
-        taken: list[Entry] = []
+        taken: list[IndexEntry] = []
         await self._refill(count)
         heap = [(_newest_first(index.entries[0]), at) for at, index in enumerate(self._indexes) if index.entries]
         heapq.heapify(heap)
@@ -98,11 +98,11 @@ class RunIndex:
                 index.entries.extend(_entry(index.flow_name, entry) for entry in indexed(rows))
 
 
-def _entry(flow_name: str, entry: RunEntry) -> Entry:
-    return Entry(Place(*parse_id(entry.id), flow_name), Run(entry.flow_id, flow_name, entry.tenant))
+def _entry(flow_name: str, entry: RunEntry) -> IndexEntry:
+    return IndexEntry(IndexPlace(*parse_id(entry.id), flow_name), Run(entry.flow_id, flow_name, entry.tenant))
 
 
-def _end(flow_name: str, before: Place | None) -> str:
+def _end(flow_name: str, before: IndexPlace | None) -> str:
     """Where XREVRANGE begins: entries with the same id go by the names of their flows."""
     if before is None:
         return "+"
@@ -110,5 +110,5 @@ def _end(flow_name: str, before: Place | None) -> str:
     return place if flow_name > before.flow_name else f"({place}"
 
 
-def _newest_first(entry: Entry) -> tuple[int, int, str]:
+def _newest_first(entry: IndexEntry) -> tuple[int, int, str]:
     return -entry.place.ms, -entry.place.seq, entry.place.flow_name

@@ -11,7 +11,7 @@ from fetchbox.flow.v1.event_pb2 import Event, Meta, View
 from flows.model import values
 from flows.model.codec import size
 from flows.model.compiled import Broken, Check, below, compiled
-from flows.model.kinds import RULES, Rule
+from flows.model.kinds import RULES, KindRule
 from kernel.errors import Violation
 from kernel.validation import refusal, violations
 
@@ -51,7 +51,7 @@ def _broken(event: Event) -> Iterator[Violation]:
     yield from below("data", _data(event.data, rule, meta))
 
 
-def _meta(text: bytes, rule: Rule | None) -> tuple[Mapping[str, Any], Broken]:
+def _meta(text: bytes, rule: KindRule | None) -> tuple[Mapping[str, Any], Broken]:
     """The meta as an object, and what is wrong with it."""
     meta, broken = _read(text)
     if broken or not isinstance(meta, dict):
@@ -64,7 +64,7 @@ def _meta(text: bytes, rule: Rule | None) -> tuple[Mapping[str, Any], Broken]:
     )
 
 
-def _data(text: bytes, rule: Rule | None, meta: Mapping[str, Any]) -> Broken:
+def _data(text: bytes, rule: KindRule | None, meta: Mapping[str, Any]) -> Broken:
     data, broken = _read(text)
     if rule is None or broken:
         return broken

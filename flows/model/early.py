@@ -29,20 +29,20 @@ _BEGUN: Final = frozenset(
 """Behind these an attempt has begun, or never will."""
 
 
-class Attempt(NamedTuple):
+class EarlyAttempt(NamedTuple):
     """An attempt at a step of a run. Where one has begun, all of a lower number have."""
 
     number: int
     step: str
 
 
-def attempt_of(write: Write) -> Attempt | None:
+def attempt_of(write: Write) -> EarlyAttempt | None:
     """The attempt that a log line waits for, or that has begun with this event; None for any other."""
     kind = write.event.kind
     if kind not in _BEGUN and not (kind == kinds.LOG and write.waits):
         return None
     meta = meta_of(write.event)
-    return Attempt(meta.attempt, meta.step_key) if meta.step_key and meta.attempt > 0 else None
+    return EarlyAttempt(meta.attempt, meta.step_key) if meta.step_key and meta.attempt > 0 else None
 
 
 @dataclass(slots=True)
@@ -71,7 +71,7 @@ class Sorted:
             self.began[attempt.step] = max(attempt.number, self.began.get(attempt.step, 0))
             self._release([line for line in self.held if _is_of(line, attempt)])
 
-    def _line(self, write: Write, attempt: Attempt | None) -> None:
+    def _line(self, write: Write, attempt: EarlyAttempt | None) -> None:
         waits = attempt is not None and attempt.number > self.began.get(attempt.step, 0)
         if self.room <= 0 or (waits and len(self.held) >= MOST):
             self.fates.append("dropped")
@@ -102,6 +102,6 @@ def sorted_out(writes: Sequence[Write], began: Mapping[str, int], held: Sequence
     return made
 
 
-def _is_of(line: Write, begun: Attempt) -> bool:
+def _is_of(line: Write, begun: EarlyAttempt) -> bool:
     own = attempt_of(line)
     return own is not None and own.step == begun.step and own.number <= begun.number

@@ -13,7 +13,7 @@ from kernel import globs
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class KindRule:
     """What is known of a kind."""
 
     kind: str
@@ -29,12 +29,12 @@ def _name(kind: Kind.ValueType) -> str:
     return Kind.DESCRIPTOR.values_by_number[kind].GetOptions().Extensions[event_pb2.kind_rule].name
 
 
-def _rules() -> dict[str, Rule]:
+def _rules() -> dict[str, KindRule]:
     options = [value.GetOptions().Extensions[event_pb2.kind_rule] for value in Kind.DESCRIPTOR.values if value.number]
-    return {rule.name: Rule(rule.name, rule.view, rule.data, tuple(rule.meta)) for rule in options}
+    return {rule.name: KindRule(rule.name, rule.view, rule.data, tuple(rule.meta)) for rule in options}
 
 
-RULES: Final[Mapping[str, Rule]] = MappingProxyType(_rules())
+RULES: Final[Mapping[str, KindRule]] = MappingProxyType(_rules())
 """By kind, in the order of the enum. A kind that is not here is delivered live and not stored."""
 
 FLOW_START: Final = _name(Kind.KIND_FLOW_START)

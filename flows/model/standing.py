@@ -15,7 +15,7 @@ _PAGE: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class RunStanding:
     """One run."""
 
     flow_name: str
@@ -24,15 +24,15 @@ class Standing:
     """Then all its streams are complete."""
 
 
-async def standings(clients: RedisClients, runs: Sequence[RunKey]) -> list[Standing | None]:
+async def standings(clients: RedisClients, runs: Sequence[RunKey]) -> list[RunStanding | None]:
     """How these runs stand; None where there is none (any more). Raises `UNAVAILABLE`."""
-    found: list[Standing | None] = []
+    found: list[RunStanding | None] = []
     for start in range(0, len(runs), _PAGE):
         pipe = clients.commands.pipeline(transaction=False)
         for key in runs[start : start + _PAGE]:
             pipe.execute_command("HMGET", keys.flow(key), *_FIELDS)
         found += [
-            None if name is None else Standing(name.decode(), (tenant or b"").decode(), ended is not None)
+            None if name is None else RunStanding(name.decode(), (tenant or b"").decode(), ended is not None)
             for name, tenant, ended in await pipe.execute()
         ]
     return found

@@ -17,8 +17,8 @@ from fetchbox.flow.v1.event_pb2 import Event
 from flows.journal import entries
 from flows.model.events import data_of, run_of
 from flows.model.kinds import FLOW_ENDS
-from flows.model.standing import Standing, standings
-from flows.tails.stream_tail import Client
+from flows.model.standing import RunStanding, standings
+from flows.tails.stream_tail import TailClient
 from kernel.clock import Clock
 from kernel.log.offsets import START, parse_id
 from kernel.redis import keys
@@ -50,7 +50,7 @@ class KindTail:
         *,
         flow_name: str,
         accepts: Callable[[str], bool],
-        may_see: Callable[[Standing], bool],
+        may_see: Callable[[RunStanding], bool],
     ) -> None:
         """An empty `flow_name` is all flows; `accepts` says which kinds, `may_see` which runs the client is to see."""
         self._clients = clients
@@ -69,7 +69,7 @@ class KindTail:
         """Runs that are followed already, and whose entry in an index is still to come."""
         self._is_behind = False
 
-    async def read(self, client: Client) -> AsyncIterator[Event]:
+    async def read(self, client: TailClient) -> AsyncIterator[Event]:
         """The events; it does not end."""
         with self._feed.open("flow-kinds", client.drop, self._hears) as live:
             await self._begin(live)
@@ -120,7 +120,7 @@ class KindTail:
             live.add(index, after)
         return bool(found)
 
-    async def _seen(self, runs: Sequence[RunKey]) -> dict[RunKey, Standing]:
+    async def _seen(self, runs: Sequence[RunKey]) -> dict[RunKey, RunStanding]:
         """Those of some runs that are to be followed."""
         found = zip(runs, await standings(self._clients, runs), strict=True)
         return {

@@ -8,7 +8,7 @@ from typing import Final
 from fetchbox.flow.v1.event_pb2 import Event
 from fetchbox.flow.v1.flow_pb2 import Flow
 from flows.journal import entries
-from flows.journal.run_index import Place, RunIndex
+from flows.journal.run_index import IndexPlace, RunIndex
 from flows.model.events import data_of, meta_of
 from flows.model.kinds import FLOW_ENDS
 from flows.model.order import Order, read_heads
@@ -31,7 +31,7 @@ _ROUNDS: Final = 25
 """Rounds of one page: a page over a long index with a rare filter ends early, with a cursor to go on from."""
 
 
-class Reading:
+class RunReading:
     """The reading side of flows. Redis or the object store being away is `UNAVAILABLE`."""
 
     def __init__(self, clients: RedisClients, objects: ObjectStore) -> None:
@@ -55,7 +55,7 @@ class Reading:
     ) -> tuple[list[Flow], str]:
         """Up to `limit` runs that match, newest first, and the cursor of the next page (empty: none left)."""
         names = [flow_name] if flow_name else await self._flow_names()
-        index = RunIndex(self._clients, names, Place.parse(before))
+        index = RunIndex(self._clients, names, IndexPlace.parse(before))
         taken: dict[RunKey, Flow] = {}
         cursor, count = before, min(_RUNS, limit)
         for _ in range(_ROUNDS):

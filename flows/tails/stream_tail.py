@@ -34,7 +34,7 @@ Sieve: TypeAlias = Callable[[list[Event]], Awaitable[list[Event]]]
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class WantedStream:
     """What a client wants of a stream."""
 
     stream: str
@@ -49,7 +49,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Client:
+class TailClient:
     """Who reads."""
 
     drop: Callable[[], None]
@@ -62,7 +62,7 @@ class StreamTail:
     """One client's read of one stream."""
 
     def __init__(
-        self, clients: RedisClients, feed: Feed[Event], turns: asyncio.Semaphore, wanted: Wanted, sieve: Sieve
+        self, clients: RedisClients, feed: Feed[Event], turns: asyncio.Semaphore, wanted: WantedStream, sieve: Sieve
     ) -> None:
         """`turns` are those of all who read their past: more at a time would only wait for connections."""
         self._clients = clients
@@ -72,7 +72,7 @@ class StreamTail:
         self._sieve = sieve
         self._place = START
 
-    async def read(self, client: Client, accepts: Callable[[str], bool]) -> AsyncIterator[Event]:
+    async def read(self, client: TailClient, accepts: Callable[[str], bool]) -> AsyncIterator[Event]:
         """The records; `accepts` says of a kind whether `sieve` need be asked at all."""
         wanted = self._wanted
         async with self._turns:

@@ -17,10 +17,10 @@ from flows.journal import entries
 from flows.journal.journal import stream_of
 from flows.model import kinds
 from flows.model.events import data_of, run_of
-from flows.model.standing import Standing, standings
+from flows.model.standing import RunStanding, standings
 from flows.model.types import Run
 from flows.tails.kind_tail import KindTail
-from flows.tails.stream_tail import Client, Sieve, StreamTail, Wanted
+from flows.tails.stream_tail import Sieve, StreamTail, TailClient, WantedStream
 from kernel.clock import Clock
 from kernel.redis.clients import RedisClients
 from kernel.service.service import Duty
@@ -56,7 +56,7 @@ class StoreBus:
         self,
         run: Run,
         view: View.ValueType,
-        client: Client,
+        client: TailClient,
         *,
         cursor: str = "",
         last: int | None = None,
@@ -72,18 +72,18 @@ class StoreBus:
             return [event for event in found if accepts(event.kind)]
 
         timeline = stream_of(run, VIEW_TIMELINE)
-        wanted = Wanted(stream_of(run, view), cursor, last, run.key, timeline)
+        wanted = WantedStream(stream_of(run, view), cursor, last, run.key, timeline)
         async for event in self._stream(wanted, sieve).read(client, accepts):
             yield frame(event)
 
     async def tail_runs(
         self,
         flow_name: str,
-        client: Client,
+        client: TailClient,
         *,
         cursor: str = "",
         last: int | None = None,
-        may_see: Callable[[Standing], bool] | None = None,
+        may_see: Callable[[RunStanding], bool] | None = None,
     ) -> AsyncIterator[Frame]:
         """The index of a flow's runs, as `tail`; those that `may_see` refuses, or that are gone, are left out.
 
@@ -96,17 +96,17 @@ class StoreBus:
             runs = await standings(self._clients, [run_of(data_of(event)) for event in found])
             return [event for event, run in zip(found, runs, strict=True) if run is not None and may_see(run)]
 
-        wanted = Wanted(stream_of(Run("", flow_name), VIEW_RUNS), cursor, last)
+        wanted = WantedStream(stream_of(Run("", flow_name), VIEW_RUNS), cursor, last)
         async for event in self._stream(wanted, sieve).read(client, chosen(())):
             yield frame(event)
 
     async def tail_kinds(
         self,
-        client: Client,
+        client: TailClient,
         *,
         flow_name: str = "",
         patterns: Sequence[str] = (),
-        may_see: Callable[[Standing], bool] = lambda _: True,
+        may_see: Callable[[RunStanding], bool] = lambda _: True,
     ) -> AsyncIterator[Frame]:
         """The timelines of all runs, or of one flow's, from now on. It does not end.
 
@@ -123,7 +123,7 @@ class StoreBus:
         async for event in tail.read(client):
             yield frame(event)
 
-    def _stream(self, wanted: Wanted, sieve: Sieve) -> StreamTail:
+    def _stream(self, wanted: WantedStream, sieve: Sieve) -> StreamTail:
         return StreamTail(self._clients, self._streams, self._turns, wanted, sieve)
 
 

@@ -33,7 +33,7 @@ from google.rpc import code_pb2
 
 from fetchbox.config.v1.config_pb2 import Config, Tls
 from gateway.envoy import clusters
-from gateway.envoy.filters import Jwt, Limits, filters
+from gateway.envoy.filters import EnvoyLimits, Jwt, filters
 from gateway.envoy.routes import PYTHON, virtual_host
 from gateway.envoy.selection import Selection
 from kernel.durations import seconds
@@ -123,7 +123,7 @@ def _manager(config: Config, services: Services, selection: Selection, front: Fr
             services.files,
             services.clusters,
             selection.transcoded,
-            Limits(config.gateway.max_request_bytes, _ANSWER),
+            EnvoyLimits(config.gateway.max_request_bytes, _ANSWER),
             jwt=front.jwt,
             rate=front.rate,
         ),

@@ -90,7 +90,7 @@ class Jwt:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class EnvoyLimits:
     """Sizes in bytes."""
 
     request: int
@@ -101,7 +101,7 @@ def filters(
     descriptors: bytes,
     services: Iterable[str],
     transcoded: Sequence[Route],
-    limits: Limits,
+    limits: EnvoyLimits,
     *,
     jwt: Jwt | None = None,
     rate: int = 0,
@@ -152,7 +152,7 @@ def _statuses() -> Iterator[tuple[str, int]]:
             yield name.removeprefix("REASON_"), mapping(number).http_status
 
 
-def _transcoder(descriptors: bytes, services: Iterable[str], limits: Limits) -> GrpcJsonTranscoder:
+def _transcoder(descriptors: bytes, services: Iterable[str], limits: EnvoyLimits) -> GrpcJsonTranscoder:
     return GrpcJsonTranscoder(
         proto_descriptor_bin=descriptors,
         services=list(services),

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-from kernel.breakers.types import BreakerState, Terms
+from kernel.breakers.types import BreakerState, BreakerTerms
 from kernel.redis import keys, scripts
 from kernel.redis.clients import RedisClients
 from kernel.redis.link import Link, command, is_error
@@ -20,7 +20,7 @@ MOST: Final = 500
 """Breakers in one pipeline, and in a list for operators."""
 
 
-class Standing(NamedTuple):
+class BreakerStanding(NamedTuple):
     """What a script says of one breaker."""
 
     state: str
@@ -34,7 +34,7 @@ class Standing(NamedTuple):
 class Book:
     """Calls the scripts. Everything may raise `UNAVAILABLE` and be repeated."""
 
-    def __init__(self, clients: RedisClients, terms: Terms, lease_ms: int) -> None:
+    def __init__(self, clients: RedisClients, terms: BreakerTerms, lease_ms: int) -> None:
         """`lease_ms`: how long the place of a probe is kept without being renewed."""
         self._link = Link(clients, "breakers", _SCRIPTS, _PATIENCE)
         self._terms = terms
@@ -79,10 +79,10 @@ class Book:
         args = (name, token, verdict, self._terms.cooldown, self._terms.keep)
         return command(scripts.BREAKER_CONCLUDE, _keys(name), args)
 
-    async def tell(self, calls: Sequence[Command]) -> list[Standing]:
+    async def tell(self, calls: Sequence[Command]) -> list[BreakerStanding]:
         """Sends the calls; how each of the breakers stands then."""
         replies = await self._run(calls)
-        return [Standing(reply[0].decode(), reply[1] / 1000, reply[2]) for reply in replies]
+        return [BreakerStanding(reply[0].decode(), reply[1] / 1000, reply[2]) for reply in replies]
 
     async def names(self) -> list[str]:
         """Breakers that have something to tell, those that are not closed first; at most `MOST`."""

@@ -23,12 +23,12 @@ from collections.abc import Sequence
 from typing import Final
 
 from fetchbox.config.v1 import config_pb2
-from kernel.breakers.book import Book, Standing
+from kernel.breakers.book import Book, BreakerStanding
 from kernel.breakers.lines import BreakerLines
-from kernel.breakers.memory import Memory
+from kernel.breakers.memory import BreakerMemory
 from kernel.breakers.probes import Probes
-from kernel.breakers.reports import Reports
-from kernel.breakers.types import CLOSED, OPEN, Admission, BreakerState, Terms
+from kernel.breakers.reports import BreakerReports
+from kernel.breakers.types import CLOSED, OPEN, Admission, BreakerState, BreakerTerms
 from kernel.clock import Clock
 from kernel.errors import FetchboxError
 from kernel.redis.clients import RedisClients
@@ -63,14 +63,14 @@ class Breakers:
 
         `lines` publish when breakers open and close, as this process is told.
         """
-        terms = Terms.of(config)
+        terms = BreakerTerms.of(config)
         self._clock = clock
         self._fresh = min(FRESH_SECONDS, terms.cooldown / 2000)
         self._pause = self._fresh / 2
         """How long nobody here asks for a breaker that is being asked for, or probed."""
         self._book = Book(clients, terms, max(1, round(probe_seconds * 1000)))
-        self._memory = Memory(terms.cooldown / 1000, rng or random.Random())  # noqa: S311 - spreads load, no secret
-        self._reports = Reports(self._book, clock, self._told)
+        self._memory = BreakerMemory(terms.cooldown / 1000, rng or random.Random())  # noqa: S311 - spreads load, no secret
+        self._reports = BreakerReports(self._book, clock, self._told)
         self._probes = Probes(self._book, clock, probe_seconds)
         self._lines = lines
         self._turn: bytes | None = None
@@ -212,7 +212,7 @@ class Breakers:
         now = self._clock.monotonic()
         return self._memory.known(name, now) or Admission(allowed=False, retry_after=self._pause)
 
-    def _told(self, name: str, standing: Standing) -> None:
+    def _told(self, name: str, standing: BreakerStanding) -> None:
         """What Redis says after a result or a verdict."""
         kind = name.partition(":")[0]
         if standing.value and standing.state == OPEN:
@@ -227,7 +227,7 @@ class Breakers:
                 self._lines.closed(name, standing.value)
         self._learn(name, standing)
 
-    def _learn(self, name: str, standing: Standing) -> None:
+    def _learn(self, name: str, standing: BreakerStanding) -> None:
         if standing.state == CLOSED:
             self._memory.close(name)
         elif standing.state == OPEN:

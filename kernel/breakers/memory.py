@@ -28,7 +28,7 @@ class _Shut:
         """No fresh work, and no work that failed before, has been turned away here since it opened."""
 
 
-class Memory:
+class BreakerMemory:
     """All times are monotonic seconds, given by the caller."""
 
     def __init__(self, cooldown: float, rng: random.Random) -> None:

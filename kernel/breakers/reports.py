@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from kernel.breakers.book import MOST, Book, Standing
+from kernel.breakers.book import MOST, Book, BreakerStanding
 from kernel.clock import Clock
 from kernel.errors import FetchboxError
 from kernel.redis.pipe import Command
@@ -20,11 +20,11 @@ _PATIENCE_SECONDS: Final = 5.0
 _PAUSE_SECONDS: Final = 0.1
 _log = get_logger("breakers")
 
-Told = Callable[[str, Standing], None]
+Told = Callable[[str, BreakerStanding], None]
 """Called with the name of a breaker and what Redis says of it after a result."""
 
 
-class Reports:
+class BreakerReports:
     """Sends results and verdicts, in the order in which they came."""
 
     def __init__(self, book: Book, clock: Clock, told: Told) -> None:

@@ -50,7 +50,7 @@ class BreakerState:
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class BreakerTerms:
     """`circuit_breaker` of the configuration. Times are in ms."""
 
     threshold: float
@@ -60,7 +60,7 @@ class Terms:
     cooldown: int
 
     @classmethod
-    def of(cls, config: config_pb2.CircuitBreaker) -> Terms:
+    def of(cls, config: config_pb2.CircuitBreaker) -> BreakerTerms:
         """The terms of a configuration."""
         window = max(1, round(seconds(config.window) * 1000))
         buckets = min(_BUCKETS, window)

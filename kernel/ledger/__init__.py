@@ -9,7 +9,7 @@ written after the record, may be written again, and a reader skips what they nam
 from kernel.ledger.ends import Ends
 from kernel.ledger.events import JobEvent, Timeline
 from kernel.ledger.finals import FinalHold, Finals
-from kernel.ledger.intake import Intake
+from kernel.ledger.intake import RecordIntake
 from kernel.ledger.listing import Listing
 from kernel.ledger.mirroring import Mirroring
 from kernel.ledger.record import JobRecord, job_state, job_status, operator_status
@@ -20,5 +20,5 @@ from kernel.ledger.tasks import TaskRecord, TaskRecords
 __all__ = ["FinalHold", "JobEvent", "JobRecord", "Ledger", "TaskRecord", "job_state", "job_status", "operator_status"]
 
 
-class Ledger(Intake, Finals, Ends, Listing, Records, Timeline, Steering, Mirroring, TaskRecords):
+class Ledger(RecordIntake, Finals, Ends, Listing, Records, Timeline, Steering, Mirroring, TaskRecords):
     """Everything that may be done with job records. Every method raises `UNAVAILABLE` while Redis is down."""

@@ -93,7 +93,7 @@ class _Item:
             self.future.set_exception(error)
 
 
-class Admission:
+class TaskAdmission:
     """Creates task jobs, a pipeline after the other."""
 
     def __init__(

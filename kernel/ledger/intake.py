@@ -11,7 +11,7 @@ _CHUNK = 1000
 """The most tasks that one script adds, so that no script holds Redis for long."""
 
 
-class Intake(Base):
+class RecordIntake(Base):
     """The transitions of a submit."""
 
     async def enter_outbox(self, job_id: str) -> None:

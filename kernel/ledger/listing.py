@@ -40,7 +40,7 @@ ALL = Part(keys.job_index(), 0, (1 << 53))
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class WantedJobs:
     """What a listing shows; an empty field is no filter."""
 
     status: str = ""
@@ -78,7 +78,7 @@ class Listing(Records):
         self, limit: int, before: str = "", *, status: str = "", job_type: str = "", tenant: str = "", task: str = ""
     ) -> tuple[list[JobRecord], str]:
         """Up to `limit` records that match, newest first, and the cursor of the next page (empty: none left)."""
-        wanted = Wanted(status, job_type, tenant, task)
+        wanted = WantedJobs(status, job_type, tenant, task)
         parts = wanted.parts() if await self._are_built() else [ALL]
         taken: list[JobRecord] = []
         cursor, looked = before, min(max(limit, _LEAST), _SCAN)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from fetchbox.config.v1 import config_pb2
 from fetchbox.errors.v1 import errors_pb2
 from kernel.errors import FetchboxError
-from kernel.ledger.admission import Admission, FullError, Keep, NewTask
+from kernel.ledger.admission import FullError, Keep, NewTask, TaskAdmission
 from kernel.ledger.leftovers import Leftovers
 from kernel.ledger.recalls import Recalls
 from kernel.redis import keys
@@ -63,7 +63,7 @@ class TaskQueue:
         of_steps: bool = False,
     ) -> None:
         self._clients = clients
-        self._admission = Admission(clients, config, reached, of_steps=of_steps)
+        self._admission = TaskAdmission(clients, config, reached, of_steps=of_steps)
         self._recalls = Recalls(clients, config)
         self._leftovers = leftovers
 

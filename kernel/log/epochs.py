@@ -14,7 +14,7 @@ from redis.exceptions import ResponseError
 from fetchbox.config.v1 import config_pb2
 from kernel.log.offsets import MAX_SEQ, parse_id
 from kernel.log.redis import RedisLog
-from kernel.log.shapes import Shape, shapes
+from kernel.log.shapes import StreamShape, shapes
 from kernel.redis.clients import RedisClients
 from kernel.telemetry import metrics
 from kernel.telemetry.logs import get_logger
@@ -39,7 +39,7 @@ class Epochs:
             behind = max([await self._look(shape, stream) for stream in shape.streams()])
             metrics.CLOCK_BEHIND.labels(topic=shape.topic).set(behind / 1000)
 
-    async def _look(self, shape: Shape, stream: str) -> int:
+    async def _look(self, shape: StreamShape, stream: str) -> int:
         """How far the clock is behind the newest entry, in ms; 0 where it is not."""
         ms, seq = parse_id(await self._log.last(stream))
         behind = max(0, ms - await self._clients.now_ms())
@@ -49,7 +49,7 @@ class Epochs:
             await self._move_on(shape, stream, ms + 1)
         return behind
 
-    async def _move_on(self, shape: Shape, stream: str, ms: int) -> None:
+    async def _move_on(self, shape: StreamShape, stream: str, ms: int) -> None:
         try:
             await self._clients.commands.execute_command("XSETID", stream, f"{ms}-0")
         except ResponseError as error:

@@ -20,7 +20,7 @@ _FIELDS: Final = ("exporter", "exporter:epoch", "exporter:seen")
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class ExportStanding:
     """What is known of the export of one stream."""
 
     position: str
@@ -59,7 +59,7 @@ class Exported:
         found = await self.standing(streams)
         return {stream: known.position if known and self.holds(known) else None for stream, known in found.items()}
 
-    async def standing(self, streams: Sequence[str]) -> dict[str, Standing | None]:
+    async def standing(self, streams: Sequence[str]) -> dict[str, ExportStanding | None]:
         """What is known of each stream; None where no exporter has ever been."""
         async with self._clients.commands.pipeline(transaction=False) as batch:
             batch.execute_command("TIME")
@@ -69,21 +69,21 @@ class Exported:
         now = int(second) * 1000 + int(micro) // 1000
         return {stream: _standing(row, now) for stream, row in zip(streams, rows, strict=True)}
 
-    def holds(self, standing: Standing) -> bool:
+    def holds(self, standing: ExportStanding) -> bool:
         """Whether retention waits."""
         return standing.silent_ms < self._hold
 
-    def lapsed(self, standings: Iterable[Standing | None]) -> int:
+    def lapsed(self, standings: Iterable[ExportStanding | None]) -> int:
         """How many of them had an exporter that has been silent for too long."""
         return sum(known is not None and not self.holds(known) for known in standings)
 
 
-def _standing(row: Sequence[bytes | None], now_ms: int) -> Standing | None:
+def _standing(row: Sequence[bytes | None], now_ms: int) -> ExportStanding | None:
     """What the fields say; what somebody else has written there is no position."""
     position, epoch, seen = ((value or b"").decode(errors="replace") for value in row)
     try:
         parse_id(position)
         # A clock that was wrong has said that it is there in the future; else it would hold until then, though dead.
-        return Standing(position, int(epoch or 0), abs(now_ms - int(seen or 0)))
+        return ExportStanding(position, int(epoch or 0), abs(now_ms - int(seen or 0)))
     except ValueError:
         return None

@@ -12,7 +12,7 @@ from fetchbox.config.v1 import config_pb2
 from fetchbox.errors.v1.errors_pb2 import REASON_FAILED_PRECONDITION
 from kernel.errors import FetchboxError
 from kernel.log.groups import create_group
-from kernel.log.shapes import Shape, shapes
+from kernel.log.shapes import StreamShape, shapes
 from kernel.redis import keys
 from kernel.redis.clients import RedisClients
 from kernel.service.patience import patiently
@@ -51,26 +51,26 @@ async def check(clients: RedisClients, config: config_pb2.Config) -> list[str]:
     return problems
 
 
-async def _fix_partitions(clients: RedisClients, shape: Shape) -> None:
+async def _fix_partitions(clients: RedisClients, shape: StreamShape) -> None:
     await clients.commands.hsetnx(keys.provisioned(), _field(shape, _PARTITIONS), str(shape.partitions))
     recorded = await _recorded(clients, shape)
     if recorded is not None and recorded != shape.partitions:
         raise FetchboxError(REASON_FAILED_PRECONDITION, _mismatch(shape, recorded))
 
 
-async def _recorded(clients: RedisClients, shape: Shape) -> int | None:
+async def _recorded(clients: RedisClients, shape: StreamShape) -> int | None:
     value = await clients.commands.hget(keys.provisioned(), _field(shape, _PARTITIONS))
     return None if value is None else int(value)
 
 
-async def _record_retention(clients: RedisClients, shape: Shape) -> None:
+async def _record_retention(clients: RedisClients, shape: StreamShape) -> None:
     limits = {"retention_ms": shape.retention_ms, "max_bytes": shape.max_bytes}
     await clients.commands.hset(
         keys.provisioned(), mapping={_field(shape, name): str(value) for name, value in limits.items()}
     )
 
 
-async def _create(clients: RedisClients, stream: str, shape: Shape) -> None:
+async def _create(clients: RedisClients, stream: str, shape: StreamShape) -> None:
     for group in shape.groups:
         await create_group(clients, stream, group)
     if not shape.groups and not await clients.commands.exists(stream):
@@ -79,7 +79,7 @@ async def _create(clients: RedisClients, stream: str, shape: Shape) -> None:
         await clients.commands.execute_command("XGROUP DESTROY", stream, keys.GROUP_OPERATORS)
 
 
-def _mismatch(shape: Shape, recorded: int) -> str:
+def _mismatch(shape: StreamShape, recorded: int) -> str:
     setting = f"streams.{shape.topic.removeprefix('jobs.')}.partitions"
     return (
         f"{setting} is {shape.partitions}, but {shape.topic} was provisioned with {recorded}: the number is fixed, "
@@ -87,5 +87,5 @@ def _mismatch(shape: Shape, recorded: int) -> str:
     )
 
 
-def _field(shape: Shape, name: str) -> str:
+def _field(shape: StreamShape, name: str) -> str:
     return f"{shape.topic}:{name}"

@@ -10,7 +10,7 @@ from kernel.redis import keys
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class StreamShape:
     """One topic: its partitions, how long and how much it keeps, and the groups that consume it.
 
     Ingest only produces, so it has no group. Dead letters are listed and replayed by place, without one.
@@ -27,7 +27,7 @@ class Shape:
         return [keys.stream(self.topic, partition) for partition in range(self.partitions)]
 
 
-def shapes(config: config_pb2.Config) -> list[Shape]:
+def shapes(config: config_pb2.Config) -> list[StreamShape]:
     """The shapes of all topics."""
     streams = config.streams
     return [
@@ -38,5 +38,5 @@ def shapes(config: config_pb2.Config) -> list[Shape]:
     ]
 
 
-def _shape(topic: str, stream: config_pb2.Stream, *groups: str) -> Shape:
-    return Shape(topic, stream.partitions, millis(stream.retention), stream.max_bytes, groups)
+def _shape(topic: str, stream: config_pb2.Stream, *groups: str) -> StreamShape:
+    return StreamShape(topic, stream.partitions, millis(stream.retention), stream.max_bytes, groups)

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from kernel.object_keys import object_key
 from kernel.objects.control import ControlPlane
-from kernel.objects.faults import Fault
+from kernel.objects.faults import StoreFault
 from kernel.objects.retry import Missing, delay, failure, tried
 from kernel.telemetry.logs import get_logger
 
@@ -54,6 +54,6 @@ async def _once(control: ControlPlane, bucket: str, paths: list[str], attempts: 
     try:
         answer = await tried("delete_many", attempts, once, writing=True)
     except Missing as missing:  # the request has no key that could be missing
-        raise failure("delete_many", Fault(404, "", str(missing)), writing=True) from missing
+        raise failure("delete_many", StoreFault(404, "", str(missing)), writing=True) from missing
     errors = [error for error in answer.get("Errors", ()) if error.get("Code") != "NoSuchKey"]
     return {error["Key"]: f"{error.get('Code', '')} {error.get('Message', '')}".strip() for error in errors}

@@ -32,7 +32,7 @@ _DENIED: Final = frozenset({"AccessDenied", "InvalidAccessKeyId", "SignatureDoes
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class StoreFault:
     """What went wrong. `status` is 0 where no answer came; `name` is S3's error code where there was one."""
 
     status: int
@@ -61,12 +61,12 @@ class Fault:
         return FAILURE_CODE_UPLOAD_FAILED if writing and self.status else FAILURE_CODE_STORAGE_UNAVAILABLE
 
 
-def read(error: Exception) -> Fault:
+def read(error: Exception) -> StoreFault:
     """The facts in an error of obstore or boto3."""
     if isinstance(error, ClientError):
         return _of_boto(error)
     if isinstance(error, BotoCoreError):
-        return Fault(0, "", str(error), denied=isinstance(error, NoCredentialsError | PartialCredentialsError))
+        return StoreFault(0, "", str(error), denied=isinstance(error, NoCredentialsError | PartialCredentialsError))
     # An obstore message is one line of facts, the answer's XML, then a debug dump of the request.
     text = str(error).partition("Debug source:")[0]
     status, name = _STATUS.search(text), _CODE.search(text)
@@ -74,11 +74,11 @@ def read(error: Exception) -> Fault:
     denied = isinstance(error, PermissionDeniedError | UnauthenticatedError)
     first_line = text.partition("\n")[0].partition("<?xml")[0].strip()
     shown = f"{first_line} {name[1] if name else ''}".strip() or type(error).__name__
-    return Fault(number, name[1] if name else "", shown, denied)
+    return StoreFault(number, name[1] if name else "", shown, denied)
 
 
-def _of_boto(error: ClientError) -> Fault:
+def _of_boto(error: ClientError) -> StoreFault:
     answer = error.response
     name = str(answer.get("Error", {}).get("Code", ""))
     status = int(answer.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
-    return Fault(status, name, str(error), denied=name in _DENIED)
+    return StoreFault(status, name, str(error), denied=name in _DENIED)

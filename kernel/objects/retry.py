@@ -59,7 +59,7 @@ async def _in_time(call: str, tries: Awaitable[T]) -> T:
         if not limit.expired():
             raise
         text = f"no answer within {longest:g} s"
-        raise failure(call, faults.Fault(0, "", text), writing=False) from error
+        raise failure(call, faults.StoreFault(0, "", text), writing=False) from error
 
 
 async def _tried(
@@ -85,13 +85,13 @@ async def _tried(
         attempt += 1
 
 
-def _missing(fault: faults.Fault, error: Exception) -> Missing:
+def _missing(fault: faults.StoreFault, error: Exception) -> Missing:
     missing = Missing(fault.message)
     missing.__cause__ = error
     return missing
 
 
-def failure(call: str, fault: faults.Fault, *, writing: bool) -> ObjectStoreError:
+def failure(call: str, fault: faults.StoreFault, *, writing: bool) -> ObjectStoreError:
     """The error of a call that will not be tried again."""
     code = fault.code(writing=writing)
     error = ObjectStoreError(code, f"object store, {call}: {fault.message}")

@@ -81,7 +81,7 @@ class ObjectStore:
         try:
             answer = await tried("put", self._config.put_attempts, once, writing=True, size=len(body))
         except Missing as missing:
-            raise failure("put", faults.Fault(404, "NoSuchBucket", str(missing)), writing=True) from missing
+            raise failure("put", faults.StoreFault(404, "NoSuchBucket", str(missing)), writing=True) from missing
         return str(answer["e_tag"] or "")
 
     async def _is_own(self, bucket: str, key: str, body: bytes) -> bool:
@@ -233,16 +233,18 @@ class ObjectStore:
         try:
             await tried("check", 1, once)
         except Missing as missing:
-            raise failure("check", faults.Fault(404, "NoSuchBucket", str(missing)), writing=False) from missing
+            raise failure("check", faults.StoreFault(404, "NoSuchBucket", str(missing)), writing=False) from missing
 
     async def now_ms(self, bucket: str) -> int:
         """What time it is by the clock of the store, in ms since 1970, to the second."""
         try:
             return await tried("head_bucket", _READ_ATTEMPTS, lambda: self._control.now_ms(bucket))
         except Missing as missing:
-            raise failure("head_bucket", faults.Fault(404, "NoSuchBucket", str(missing)), writing=False) from missing
+            raise failure(
+                "head_bucket", faults.StoreFault(404, "NoSuchBucket", str(missing)), writing=False
+            ) from missing
         except ValueError as error:
-            raise failure("head_bucket", faults.Fault(502, "", f"no date: {error}"), writing=False) from error
+            raise failure("head_bucket", faults.StoreFault(502, "", f"no date: {error}"), writing=False) from error
 
     async def close(self) -> None:
         """Waits for uploads that are being aborted, then gives back connections and threads; safe twice."""

@@ -182,7 +182,7 @@ class Upload:
 
 
 def _gone(method: str, missing: Missing) -> ObjectStoreError:
-    return failure(method, faults.Fault(404, "NoSuchUpload", str(missing)), writing=True)
+    return failure(method, faults.StoreFault(404, "NoSuchUpload", str(missing)), writing=True)
 
 
 def _multipart_etag(etags: list[str]) -> str:

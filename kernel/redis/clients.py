@@ -37,7 +37,7 @@ from kernel.durations import seconds
 from kernel.errors import FetchboxError, unavailable
 from kernel.redis.connection import PlainConnection, ThreadConnection, ThreadTlsConnection, TlsConnection
 from kernel.redis.keys import PROBE
-from kernel.redis.pipe import Endpoint, Pipe
+from kernel.redis.pipe import Pipe, RedisEndpoint
 from kernel.redis.scripts import Script
 
 BLOCK_LIMIT = 30.0
@@ -132,7 +132,7 @@ class _Pipeline(Pipeline):
         return found
 
 
-class Client(redis_asyncio.Redis):
+class RedisClient(redis_asyncio.Redis):
     """A client whose errors are ours; reads are repeated, as a pooled connection may be stale."""
 
     address = ""
@@ -143,17 +143,17 @@ class Client(redis_asyncio.Redis):
 
         async def run() -> Any:
             async with asyncio.timeout(_patience(args)):
-                return await super(Client, self).execute_command(*args, **options)  # type: ignore[no-untyped-call]  # untyped there
+                return await super(RedisClient, self).execute_command(*args, **options)  # type: ignore[no-untyped-call]  # untyped there
 
         return await _repeated(run, self.address, self.retries if _is_read(args[0]) else 0)
 
-    async def initialize(self) -> Client:
+    async def initialize(self) -> RedisClient:
         """Connects a client that keeps one connection. Raises `UNAVAILABLE` for what may pass."""
 
-        async def run() -> Client:
-            return await super(Client, self).initialize()
+        async def run() -> RedisClient:
+            return await super(RedisClient, self).initialize()
 
-        made: Client = await _repeated(run, self.address, 0)
+        made: RedisClient = await _repeated(run, self.address, 0)
         return made
 
     def pipeline(self, transaction: bool = True, shard_hint: str | None = None) -> Pipeline:
@@ -276,11 +276,11 @@ class RedisClients:
         )
         return redis.Redis.from_pool(pool)
 
-    def endpoint(self) -> Endpoint:
+    def endpoint(self) -> RedisEndpoint:
         """Where and how to connect."""
-        return Endpoint.of(self._config)
+        return RedisEndpoint.of(self._config)
 
-    def _client(self, timeout: float, connections: int) -> Client:
+    def _client(self, timeout: float, connections: int) -> RedisClient:
         end = self.endpoint()
         pool = redis_asyncio.BlockingConnectionPool(
             host=end.host,
@@ -298,7 +298,7 @@ class RedisClients:
             retry=Retry(NoBackoff(), 0),
             **self._tls(),
         )
-        client = Client(connection_pool=pool)
+        client = RedisClient(connection_pool=pool)
         client.address = self.address
         return client
 

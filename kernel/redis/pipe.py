@@ -34,7 +34,7 @@ class PipeLost(FetchboxError):  # noqa: N818  # a state of the pipe, not a fault
 
 
 @dataclass(frozen=True, slots=True)
-class Endpoint:
+class RedisEndpoint:
     """Where Redis is and who we are there."""
 
     host: str
@@ -46,7 +46,7 @@ class Endpoint:
     tls: ssl.SSLContext | None
 
     @classmethod
-    def of(cls, config: config_pb2.Redis) -> Endpoint:
+    def of(cls, config: config_pb2.Redis) -> RedisEndpoint:
         """The endpoint of a configuration."""
         host, _, port = config.addr.rpartition(":")
         context = ssl.create_default_context(cafile=config.tls_ca_file or None) if config.tls else None
@@ -97,7 +97,7 @@ class Pipe(asyncio.Protocol):
         self._watch: asyncio.TimerHandle | None = None
 
     @classmethod
-    async def connect(cls, end: Endpoint, name: str, patience: float) -> Pipe:
+    async def connect(cls, end: RedisEndpoint, name: str, patience: float) -> Pipe:
         """A connection that has greeted; raises `UNAVAILABLE`."""
         loop = asyncio.get_running_loop()
         pipe = cls(name, patience)

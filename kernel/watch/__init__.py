@@ -6,7 +6,7 @@ Every service that has watchers gives them one `Feed` a kind of stream, which is
 
 from kernel.watch.beginning import Beginning
 from kernel.watch.dropping import dropper
-from kernel.watch.feed import Feed, FellBehindError, News, Source, Subscription
+from kernel.watch.feed import Feed, FeedSource, FellBehindError, News, Subscription
 from kernel.watch.jobs import EventSource, JobWatches
 from kernel.watch.reading import StreamRead
 from kernel.watch.streams import StreamSource
@@ -15,10 +15,10 @@ __all__ = [
     "Beginning",
     "EventSource",
     "Feed",
+    "FeedSource",
     "FellBehindError",
     "JobWatches",
     "News",
-    "Source",
     "StreamRead",
     "StreamSource",
     "Subscription",

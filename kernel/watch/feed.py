@@ -38,7 +38,7 @@ _MIN_PAUSE = 0.02
 _MAX_PAUSE = 2.0
 
 
-class Source(Protocol[T_co]):
+class FeedSource(Protocol[T_co]):
     """Where a feed reads."""
 
     async def read(self, cursors: Mapping[str, str]) -> Mapping[str, News[T_co]]:
@@ -136,7 +136,7 @@ class Subscription(Generic[T]):
 class Feed(Loop, Generic[T]):
     """The duty that reads for all subscribers. News gather for `gather` seconds at most, if there are many channels."""
 
-    def __init__(self, name: str, source: Source[T], clock: Clock, gather: float = GATHER_SECONDS) -> None:
+    def __init__(self, name: str, source: FeedSource[T], clock: Clock, gather: float = GATHER_SECONDS) -> None:
         super().__init__(name)
         self._gather = gather
         self._source = source

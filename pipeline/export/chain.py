@@ -17,7 +17,7 @@ from kernel.telemetry import metrics
 from kernel.telemetry.logs import get_logger
 from pipeline.export.comparing import lacking
 from pipeline.export.judging import Break, State, before, is_another, judged
-from pipeline.export.source import Look, Page, Source
+from pipeline.export.source import ExportSource, SourceLook, SourcePage
 from pipeline.export.writing import SegmentWriter
 from pipeline.lake.epochs import FIRST, Marker
 from pipeline.lake.store import LakeStore
@@ -30,7 +30,7 @@ _log = get_logger("exporter")
 class Chain:
     """One partition. Its methods raise `UNAVAILABLE` where Redis or the object store do not answer; then try again."""
 
-    def __init__(self, source: Source, lake: LakeStore, limits: Exporter) -> None:
+    def __init__(self, source: ExportSource, lake: LakeStore, limits: Exporter) -> None:
         self.source = source
         self.state: State | None = None
         """How far the lake has come; None where that is to be looked up."""
@@ -59,7 +59,7 @@ class Chain:
         self.denied = heard if heard and _is_beyond(heard, self.state) else None
         return self.state
 
-    def notice(self, look: Look) -> State | None:
+    def notice(self, look: SourceLook) -> State | None:
         """The state after a look at the source; None where it is to be looked up."""
         self.state = self.state and self.state.seen(look)
         return self.state
@@ -102,14 +102,14 @@ class Chain:
             state = self.state = state.seen(await self.source.look(START))
         return state
 
-    async def _compared(self, state: State, page: Page) -> Break | None:
+    async def _compared(self, state: State, page: SourcePage) -> Break | None:
         """What the entries themselves say where another Redis answers than before."""
         if state.position == START or not is_another(state, page.look):
             return None
         count = await lacking(self._lake, self.source, state.position)
         return Break("rewritten", before(state.position)) if count else None
 
-    async def _begin(self, state: State, broken: Break, look: Look) -> None:
+    async def _begin(self, state: State, broken: Break, look: SourceLook) -> None:
         """Begins the next epoch, and raises the alarm; or follows the exporter that has.
 
         What another exporter has brought into the lake may be gone from the stream: only who is at the end of the chain
@@ -149,7 +149,7 @@ def _is_beyond(word: tuple[str, int], state: State) -> bool:
     return (epoch, parse_id(position)) > (state.epoch, parse_id(state.position))
 
 
-def _agreed(state: State, page: Page) -> State:
+def _agreed(state: State, page: SourcePage) -> State:
     """The state, now that the stream goes on from there."""
     look, added = page.look, state.added
     if not look.counts:
@@ -159,7 +159,7 @@ def _agreed(state: State, page: Page) -> State:
     return replace(state, added=added, server=look.server, most=max(state.most, look.added))
 
 
-def _alarm(source: Source, marker: Marker) -> None:
+def _alarm(source: ExportSource, marker: Marker) -> None:
     metrics.EXPORT_HOLES.labels(topic=source.table.topic, reason=marker.reason).inc()
     metrics.EXPORT_MISSING.labels(topic=source.table.topic).inc(marker.missing)
     _log.error(

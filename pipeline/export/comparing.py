@@ -14,14 +14,14 @@ import pyarrow.parquet as pq
 
 from kernel.log.offsets import parse_id
 from pipeline.export.judging import before
-from pipeline.export.source import Source
+from pipeline.export.source import ExportSource
 from pipeline.lake.layout import day_of
 from pipeline.lake.store import LakeStore, Stored
 
 _KINDS: Final = ("raw", "quarantine")
 
 
-async def lacking(lake: LakeStore, source: Source, position: str) -> int:
+async def lacking(lake: LakeStore, source: ExportSource, position: str) -> int:
     """How many of a source's entries of the last minutes up to `position` the lake should have and has not.
 
     Only what lies in segments that are there is compared: those of compacted days may be gone.

@@ -19,10 +19,10 @@ from kernel.redis.clients import RedisClients
 from kernel.telemetry import metrics
 from kernel.telemetry.logs import get_logger
 from pipeline.export.chain import Chain
-from pipeline.export.publishing import Publisher
+from pipeline.export.publishing import LakePublisher
 from pipeline.export.rolling import Roll
-from pipeline.export.source import Look
-from pipeline.export.streams import StreamSource, look_many
+from pipeline.export.source import SourceLook
+from pipeline.export.streams import ExportStreamSource, look_many
 
 _LOOKED_UP: Final = 16
 """Ends of chains that are looked up at the same time."""
@@ -40,7 +40,9 @@ Progress = Callable[[int, int], None]
 class Exporter:
     """All partitions of all sources."""
 
-    def __init__(self, clients: RedisClients, chains: Sequence[Chain], publisher: Publisher, limits: Limits) -> None:
+    def __init__(
+        self, clients: RedisClients, chains: Sequence[Chain], publisher: LakePublisher, limits: Limits
+    ) -> None:
         self._clients = clients
         self._chains = chains
         self._publisher = publisher
@@ -86,16 +88,18 @@ class Exporter:
         unknown = [chain for chain in self._chains if chain.state is None]
         return await _each(_LOOKED_UP, unknown, Chain.load)
 
-    async def _look(self) -> tuple[dict[Chain, Look], list[Exception]]:
+    async def _look(self) -> tuple[dict[Chain, SourceLook], list[Exception]]:
         """How the sources stand whose place in the lake is known, and the errors of those that do not tell."""
         places = [(chain, chain.state.position) for chain in self._chains if chain.state]
-        streams = [(chain, chain.source, at) for chain, at in places if isinstance(chain.source, StreamSource)]
+        streams = [(chain, chain.source, at) for chain, at in places if isinstance(chain.source, ExportStreamSource)]
         found = await look_many(self._clients, [(source, at) for _, source, at in streams])
-        told: dict[Chain, Look | FetchboxError] = dict(zip((chain for chain, _, _ in streams), found, strict=True))
+        told: dict[Chain, SourceLook | FetchboxError] = dict(
+            zip((chain for chain, _, _ in streams), found, strict=True)
+        )
         for chain, at in places:
             if chain not in told:
                 told[chain] = await _looked(chain, at)
-        looks = {chain: look for chain, look in told.items() if isinstance(look, Look)}
+        looks = {chain: look for chain, look in told.items() if isinstance(look, SourceLook)}
         for chain, look in looks.items():
             chain.notice(look)
         failures = {chain: look for chain, look in told.items() if isinstance(look, FetchboxError)}
@@ -103,11 +107,11 @@ class Exporter:
             _log.warn("export_failed", stream=chain.source.stream, error=error)
         return looks, [*failures.values()]
 
-    def _is_due(self, chain: Chain, look: Look) -> bool:
+    def _is_due(self, chain: Chain, look: SourceLook) -> bool:
         return chain.state is not None and self._rolls[chain].is_due(chain.state, look)
 
 
-async def _looked(chain: Chain, position: str) -> Look | FetchboxError:
+async def _looked(chain: Chain, position: str) -> SourceLook | FetchboxError:
     try:
         return await chain.source.look(position)
     except FetchboxError as error:
@@ -125,13 +129,13 @@ def _has(chain: Chain, position: str) -> bool:
     return chain.state is not None and parse_id(chain.state.position) >= parse_id(position)
 
 
-def _waiting(chain: Chain, look: Look) -> int:
+def _waiting(chain: Chain, look: SourceLook) -> int:
     """How many entries are not in the lake, as far as that is known."""
     added = chain.state.added if chain.state else None
     return 0 if added is None else max(0, look.added - added)
 
 
-def _tell_lag(looks: dict[Chain, Look]) -> None:
+def _tell_lag(looks: dict[Chain, SourceLook]) -> None:
     lags: defaultdict[str, int] = defaultdict(int)
     for chain, look in looks.items():
         lag = look.now_ms - parse_id(look.oldest)[0] if look.oldest else 0

@@ -20,7 +20,7 @@ from kernel.redis import keys
 from kernel.redis.clients import RedisClients, Refused, is_other_kind
 from kernel.redis.keys import RunKey
 from kernel.telemetry.logs import get_logger
-from pipeline.export.source import Look, Page
+from pipeline.export.source import SourceLook, SourcePage
 from pipeline.lake.layout import day_of
 from pipeline.schema.rows import Row
 from pipeline.tables import FLOWS
@@ -71,9 +71,9 @@ class _Filling:
         self.rows += rows
         self.bytes += size
 
-    def page(self, look: Look, *, ended: bool) -> Page:
+    def page(self, look: SourceLook, *, ended: bool) -> SourcePage:
         """It, as far as it has come."""
-        return Page(self.rows, self.first, self.last, ended, look, self.bytes)
+        return SourcePage(self.rows, self.first, self.last, ended, look, self.bytes)
 
 
 class FlowsSource:
@@ -87,11 +87,11 @@ class FlowsSource:
         self._clients = clients
         self._retention = millis(config.flow_engine.retention)
 
-    async def look(self, after: str) -> Look:
+    async def look(self, after: str) -> SourceLook:
         """How it stands, for an exporter that has all runs up to `after`."""
         return (await self._next(after))[1]
 
-    async def read(self, after: str, *, max_rows: int, max_bytes: int, until: str = "") -> Page:
+    async def read(self, after: str, *, max_rows: int, max_bytes: int, until: str = "") -> SourcePage:
         """Runs behind `after`, whole ones of one day, up to the limits, but at least one where there is any.
 
         With `until` none behind that position.
@@ -116,7 +116,7 @@ class FlowsSource:
         """None."""
         return []
 
-    async def _next(self, after: str) -> tuple[list[_End], Look]:
+    async def _next(self, after: str) -> tuple[list[_End], SourceLook]:
         """The next runs behind a position that have events, and how the source stands."""
         ends, look = await self._ends(after)
         while ends:
@@ -126,7 +126,7 @@ class FlowsSource:
             look = replace(later, kept=look.kept)
         return [], look
 
-    async def _ends(self, after: str) -> tuple[list[_End], Look]:
+    async def _ends(self, after: str) -> tuple[list[_End], SourceLook]:
         """The next runs behind a position, those of the last ms all of them, and how the source stands."""
         (ms, exported), ended = parse_id(after), keys.FLOWS_ENDED
         async with self._clients.commands.pipeline(transaction=True) as batch:
@@ -146,7 +146,7 @@ class FlowsSource:
             args = (ended, ms_of_last, ms_of_last, "WITHSCORES")
             same = _parsed(await self._clients.commands.execute_command("ZRANGEBYSCORE", *args))
             ends = [*(end for end in ends if end.ms < ms_of_last), *same]
-        look = Look(
+        look = SourceLook(
             now_ms=now,
             oldest=ends[0].position if ends else "",
             last=_parsed(newest)[0].position if newest else after,

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from kernel.log.offsets import START, parse_id
-from pipeline.export.source import Look, Page
+from pipeline.export.source import SourceLook, SourcePage
 from pipeline.lake.epochs import Reason
 
 OVERLAP_MS: Final = 600_000
@@ -34,7 +34,7 @@ class State:
     most: int = 0
     """The highest count of entries ever given that this process has seen."""
 
-    def seen(self, look: Look) -> State:
+    def seen(self, look: SourceLook) -> State:
         """After a look. What was gone before the very first entry was read is no loss of the exporter's."""
         added = look.gone if self.added is None and self.position == START and look.counts else self.added
         return replace(self, added=added, most=max(self.most, look.added))
@@ -51,7 +51,7 @@ class Break:
     """As in `Marker`."""
 
 
-def judged(state: State, page: Page) -> Break | None:
+def judged(state: State, page: SourcePage) -> Break | None:
     """What a page that was read behind `state.position` says of the past; None where the stream goes on."""
     look, count = page.look, len(page.rows)
     begun = state.position != START
@@ -74,14 +74,14 @@ def before(position: str) -> str:
     return f"{max(0, parse_id(position)[0] - OVERLAP_MS)}-0"
 
 
-def is_doubtful(state: State, look: Look) -> bool:
+def is_doubtful(state: State, look: SourceLook) -> bool:
     """Whether a look gives reason to read, and to judge, although nothing is due."""
     if look.counts and not look.oldest and look.added != state.added:
         return True
-    empty = Page((), "", state.position, ended=False, look=look)
+    empty = SourcePage((), "", state.position, ended=False, look=look)
     return judged(state, empty) is not None or is_another(state, look)
 
 
-def is_another(state: State, look: Look) -> bool:
+def is_another(state: State, look: SourceLook) -> bool:
     """Whether another Redis answers than before, or the same after a restart."""
     return bool(state.server and look.server and state.server != look.server)

@@ -15,7 +15,7 @@ INTERVAL: float = 2.0
 """Seconds between two notes. Retention takes an exporter for gone after `exporter.hold`, which is much longer."""
 
 
-class Publisher:
+class LakePublisher:
     """The positions of all partitions."""
 
     def __init__(self, chains: Sequence[Chain], exported: Exported) -> None:

@@ -8,7 +8,7 @@ from fetchbox.config.v1.config_pb2 import Exporter
 from kernel.durations import millis
 from kernel.log.offsets import parse_id
 from pipeline.export.judging import State, is_doubtful
-from pipeline.export.source import Look
+from pipeline.export.source import SourceLook
 
 _NOBODY: Final = ("", 0)
 
@@ -22,7 +22,7 @@ class Roll:
         self._waiting = _NOBODY
         """The oldest entry of the last look, and when it was first seen to be that."""
 
-    def is_due(self, state: State, look: Look) -> bool:
+    def is_due(self, state: State, look: SourceLook) -> bool:
         """Whether there are enough entries, or one has waited for long enough, or the past is in doubt."""
         if is_doubtful(state, look):
             return True
@@ -33,11 +33,11 @@ class Roll:
             self._waiting = (look.oldest, look.now_ms)
         return self._is_old(look) or self._is_full(state, look)
 
-    def _is_old(self, look: Look) -> bool:
+    def _is_old(self, look: SourceLook) -> bool:
         # The time of an id may lie in the future, where the clock of Redis was set back.
         since = min(parse_id(look.oldest)[0], self._waiting[1])
         return look.now_ms - since >= self._max_age
 
-    def _is_full(self, state: State, look: Look) -> bool:
+    def _is_full(self, state: State, look: SourceLook) -> bool:
         count = 0 if state.added is None else look.added - state.added
         return count >= self._max_rows or count * state.mean >= self._max_bytes

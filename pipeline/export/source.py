@@ -11,7 +11,7 @@ from pipeline.tables import Table
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class SourceLook:
     """How a source stands, at one moment."""
 
     now_ms: int
@@ -34,7 +34,7 @@ class Look:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class SourcePage:
     """Entries behind a position, in order."""
 
     rows: Sequence[Row]
@@ -44,12 +44,12 @@ class Page:
     """The position behind them; that from which was read where there are none."""
     ended: bool
     """Whether nothing more was there; never of a page that was to end at a position (`until`)."""
-    look: Look
+    look: SourceLook
     """How the source stood in the moment of the last read."""
     bytes: int = field(default=0)
 
 
-class Source(Protocol):
+class ExportSource(Protocol):
     """One partition. Everything raises `UNAVAILABLE` where Redis does not answer, and may be repeated."""
 
     table: Table
@@ -57,11 +57,11 @@ class Source(Protocol):
     stream: str
     """The key under whose `keys.cursors` its position is kept."""
 
-    async def look(self, after: str) -> Look:
+    async def look(self, after: str) -> SourceLook:
         """How it stands, for an exporter that has everything up to `after`."""
         ...
 
-    async def read(self, after: str, *, max_rows: int, max_bytes: int, until: str = "") -> Page:
+    async def read(self, after: str, *, max_rows: int, max_bytes: int, until: str = "") -> SourcePage:
         """Entries behind `after`: of one UTC day, up to the limits, but at least one position's where there are any.
 
         With `until` none behind that position.

@@ -11,10 +11,10 @@ from typing import Any, Final
 
 from kernel.errors import FetchboxError, unavailable
 from kernel.log.offsets import START
-from kernel.log.shapes import Shape
+from kernel.log.shapes import StreamShape
 from kernel.redis import keys
 from kernel.redis.clients import RedisClients
-from pipeline.export.source import Look, Page
+from pipeline.export.source import SourceLook, SourcePage
 from pipeline.schema.rows import Row
 from pipeline.tables import TABLES, Table
 
@@ -29,7 +29,7 @@ Entry = Sequence[Any]
 """An id, and the list of names and values."""
 
 
-class StreamSource:
+class ExportStreamSource:
     """One partition of a topic."""
 
     def __init__(self, clients: RedisClients, table: Table, partition: int) -> None:
@@ -38,14 +38,14 @@ class StreamSource:
         self.stream = keys.stream(table.topic, partition)
         self._clients = clients
 
-    async def look(self, after: str) -> Look:
+    async def look(self, after: str) -> SourceLook:
         """How the stream stands."""
         (look,) = await look_many(self._clients, [(self, after)])
         if isinstance(look, FetchboxError):
             raise look
         return look
 
-    async def read(self, after: str, *, max_rows: int, max_bytes: int, until: str = "") -> Page:
+    async def read(self, after: str, *, max_rows: int, max_bytes: int, until: str = "") -> SourcePage:
         """Entries behind `after` of one UTC day, up to the limits, but at least one where there are any."""
         page = _Gathered(self.partition, after, max_rows, max_bytes)
         while True:
@@ -68,7 +68,7 @@ class StreamSource:
                 return found
             after = found[-1]
 
-    async def _batch(self, after: str, until: str, count: int) -> tuple[Look, Sequence[Entry]]:
+    async def _batch(self, after: str, until: str, count: int) -> tuple[SourceLook, Sequence[Entry]]:
         async with self._clients.commands.pipeline(transaction=True) as batch:
             _ask_server(batch)
             batch.execute_command("XINFO STREAM", self.stream)
@@ -78,7 +78,9 @@ class StreamSource:
         return _look(self.stream, (now, server), facts, entries), entries
 
 
-async def look_many(clients: RedisClients, places: Sequence[tuple[StreamSource, str]]) -> list[Look | FetchboxError]:
+async def look_many(
+    clients: RedisClients, places: Sequence[tuple[ExportStreamSource, str]]
+) -> list[SourceLook | FetchboxError]:
     """How streams stand, each for an exporter that has everything up to its position, in one round trip.
 
     Raises `UNAVAILABLE` where Redis does not answer; a stream that cannot be read is an error among the others.
@@ -89,7 +91,7 @@ async def look_many(clients: RedisClients, places: Sequence[tuple[StreamSource, 
             batch.execute_command("XINFO STREAM", source.stream)
             batch.execute_command(_XRANGE, source.stream, f"({after}", "+", "COUNT", 1)
         now, server, *replies = await batch.execute(raise_on_error=False)
-    looks: list[Look | FetchboxError] = []
+    looks: list[SourceLook | FetchboxError] = []
     for (source, _), facts, entries in zip(places, replies[::2], replies[1::2], strict=True):
         try:
             looks.append(_look(source.stream, (now, server), facts, _entries(source.stream, entries)))
@@ -98,11 +100,11 @@ async def look_many(clients: RedisClients, places: Sequence[tuple[StreamSource, 
     return looks
 
 
-def stream_sources(clients: RedisClients, shapes: Sequence[Shape]) -> list[StreamSource]:
+def stream_sources(clients: RedisClients, shapes: Sequence[StreamShape]) -> list[ExportStreamSource]:
     """All partitions of the topics of some shapes."""
     tables = {table.topic: table for table in TABLES}
     return [
-        StreamSource(clients, tables[shape.topic], partition)
+        ExportStreamSource(clients, tables[shape.topic], partition)
         for shape in shapes
         for partition in range(shape.partitions)
     ]
@@ -162,10 +164,10 @@ class _Gathered:
         self._day = _day(entries[0])
         self.last = self._rows[-1].id
 
-    def told(self, look: Look, *, ended: bool) -> Page:
+    def told(self, look: SourceLook, *, ended: bool) -> SourcePage:
         """The page."""
         first = self._rows[0].id if self._rows else ""
-        return Page(self._rows, first, self.last, ended, look, self._bytes)
+        return SourcePage(self._rows, first, self.last, ended, look, self._bytes)
 
 
 class _Names(dict[bytes, str]):
@@ -185,14 +187,14 @@ def _ask_server(batch: Any) -> None:
     batch.execute_command("INFO", "replication")
 
 
-def _look(stream: str, server: tuple[Any, Any], facts: Any, entries: Sequence[Entry]) -> Look:
+def _look(stream: str, server: tuple[Any, Any], facts: Any, entries: Sequence[Entry]) -> SourceLook:
     (second, micro), replication = (_checked(stream, reply) for reply in server)
     now_ms, replica = int(second) * 1000 + int(micro) // 1000, str(replication.get("master_replid", ""))
     if isinstance(facts, Exception) and "no such key" in str(facts):
-        return Look(now_ms, "", START, 0, 0, replica, counts=True, exists=False)
+        return SourceLook(now_ms, "", START, 0, 0, replica, counts=True, exists=False)
     facts = _checked(stream, facts)
     added = int(facts.get("entries-added", 0))
-    return Look(
+    return SourceLook(
         now_ms=now_ms,
         oldest=entries[0][0].decode() if entries else "",
         last=facts["last-generated-id"].decode(),

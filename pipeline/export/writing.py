@@ -15,8 +15,8 @@ from kernel.telemetry import metrics
 from kernel.telemetry.logs import get_logger
 from pipeline.export.judging import State
 from pipeline.export.quarantine import quarantine_rows
-from pipeline.export.source import Page, Source
-from pipeline.lake.layout import Segment
+from pipeline.export.source import ExportSource, SourcePage
+from pipeline.lake.layout import LakeSegment
 from pipeline.lake.segments import SegmentFacts, encode
 from pipeline.lake.store import LakeStore
 from pipeline.schema.decoding import Decoded, decode
@@ -28,7 +28,7 @@ _log = get_logger("exporter")
 class _Draft:
     """A segment that is to be written."""
 
-    page: Page
+    page: SourcePage
     decoded: Decoded
     facts: SegmentFacts
 
@@ -36,18 +36,18 @@ class _Draft:
 class SegmentWriter:
     """Writes the segments of one source."""
 
-    def __init__(self, source: Source, lake: LakeStore, limits: Exporter) -> None:
+    def __init__(self, source: ExportSource, lake: LakeStore, limits: Exporter) -> None:
         self._source = source
         self._lake = lake
         self._limits = limits
 
-    async def write(self, state: State, page: Page) -> SegmentFacts | None:
+    async def write(self, state: State, page: SourcePage) -> SegmentFacts | None:
         """Writes what was read behind `state.position`, or the first part of it; None where another has written there.
 
         Raises `UNAVAILABLE` where the object store does not answer. It may have been written then: the next try tells.
         """
         table, partition = self._source.table, self._source.partition
-        segment = Segment.behind(table, partition, state.epoch, state.position, page.first)
+        segment = LakeSegment.behind(table, partition, state.epoch, state.position, page.first)
         draft = await self._draft(state, page)
         if draft.decoded.quarantined:
             end = await self._quarantine(segment, draft)
@@ -60,7 +60,7 @@ class SegmentWriter:
         self._tell(key, draft, len(body))
         return draft.facts
 
-    async def _draft(self, state: State, page: Page, end: str = "") -> _Draft:
+    async def _draft(self, state: State, page: SourcePage, end: str = "") -> _Draft:
         """`end`: how far the segment goes where the page is empty."""
         decoded = await asyncio.to_thread(decode, self._source.table, page.rows)
         count = len(page.rows)
@@ -74,7 +74,7 @@ class SegmentWriter:
         )
         return _Draft(page, decoded, facts)
 
-    async def _quarantine(self, segment: Segment, draft: _Draft) -> str:
+    async def _quarantine(self, segment: LakeSegment, draft: _Draft) -> str:
         """Writes what could not be decoded; how far the quarantine of this segment goes, whoever wrote it."""
         key = self._lake.layout.segment(segment, "quarantine")
         rows = await asyncio.to_thread(quarantine_rows, self._source.table, draft.decoded.quarantined)

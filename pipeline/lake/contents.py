@@ -10,7 +10,7 @@ from typing import Final
 
 from kernel.objects import ObjectInfo
 from pipeline.lake.compaction import Compaction
-from pipeline.lake.layout import Layout, Segment
+from pipeline.lake.layout import LakeSegment, Layout
 from pipeline.tables import BY_NAME
 
 _COMPACT: Final = re.compile(
@@ -27,7 +27,7 @@ class Raw:
     """A segment that is there, or the rows of it that are in quarantine."""
 
     info: ObjectInfo
-    segment: Segment
+    segment: LakeSegment
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class MarkerFile:
 
 
 @dataclass(slots=True)
-class Snapshot:
+class LakeSnapshot:
     """What is there of one snapshot of the ledger."""
 
     slot: str
@@ -96,7 +96,7 @@ class Contents:
     days: dict[tuple[str, date], Day] = field(default_factory=dict)
     quarantine: list[Raw] = field(default_factory=list)
     markers: list[MarkerFile] = field(default_factory=list)
-    snapshots: dict[str, Snapshot] = field(default_factory=dict)
+    snapshots: dict[str, LakeSnapshot] = field(default_factory=dict)
     records: list[ObjectInfo] = field(default_factory=list)
     unknown: list[ObjectInfo] = field(default_factory=list)
 
@@ -143,7 +143,7 @@ def _other(layout: Layout, info: ObjectInfo, document: bytes | None, contents: C
     if (found := _MARKER.fullmatch(rest)) and found["table"] in BY_NAME:
         contents.markers.append(MarkerFile(info, found["table"], int(found["part"]), int(found["epoch"])))
     elif found := _LEDGER.fullmatch(rest):
-        snapshot = contents.snapshots.setdefault(found["slot"], Snapshot(found["slot"]))
+        snapshot = contents.snapshots.setdefault(found["slot"], LakeSnapshot(found["slot"]))
         if found["commit"] == ".json":
             snapshot.commit, snapshot.document = info, document
         else:

@@ -32,7 +32,7 @@ _LAST_MS: Final = 253_402_300_799_000
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Segment:
+class LakeSegment:
     """One segment of a partition, by its key: it holds entries of `day` behind `start`."""
 
     table: str
@@ -77,13 +77,13 @@ class Layout:
         """The key of the document that says why an epoch began."""
         return f"{self.partition(table, partition, 'epochs')}{epoch:06d}.json"
 
-    def segment(self, segment: Segment, kind: str = "raw") -> str:
+    def segment(self, segment: LakeSegment, kind: str = "raw") -> str:
         """The key of a segment, or of the rows of it that are in quarantine."""
         ms, seq = segment.start
         folder = f"{self.partition(segment.table, segment.partition, kind)}epoch={segment.epoch:06d}/"
         return f"{folder}day={segment.day.isoformat()}/{ms:015d}-{seq:020d}.parquet"
 
-    def parse(self, key: str) -> Segment | None:
+    def parse(self, key: str) -> LakeSegment | None:
         """The segment of a key of `raw` or `quarantine`; None for any other key."""
         found = _SEGMENT.fullmatch(key.removeprefix(self.root)) if key.startswith(self.root) else None
         if found is None or found["table"] not in BY_NAME:
@@ -93,7 +93,7 @@ class Layout:
         except ValueError:
             return None
         start = (int(found["ms"]), int(found["seq"]))
-        return Segment(found["table"], int(found["part"]), int(found["epoch"]), start, day)
+        return LakeSegment(found["table"], int(found["part"]), int(found["epoch"]), start, day)
 
     def compaction(self, table: str, day: date, generation: int) -> str:
         """The key of the commit of a compaction; what its files begin with ends in a slash instead of `.json`."""

@@ -12,7 +12,7 @@ from kernel.log.offsets import parse_id
 from kernel.log.shapes import shapes
 from kernel.redis.clients import RedisClients
 from pipeline.export.flows_source import FlowsSource
-from pipeline.export.source import Source
+from pipeline.export.source import ExportSource
 from pipeline.export.streams import stream_sources
 from pipeline.lake.contents import Contents, Day, Raw
 from pipeline.lake.epochs import Marker
@@ -56,7 +56,7 @@ async def look(store: LakeStore, contents: Contents) -> list[TableStatus]:
 async def lags(clients: RedisClients, config: Config, found: Iterable[TableStatus]) -> dict[str, int]:
     """Of each table for how long, in ms, its oldest entry waits that is not in the lake. Raises `UNAVAILABLE`."""
     exported = {status.table: status.exported for status in found}
-    sources: list[Source] = [*stream_sources(clients, shapes(config)), FlowsSource(clients, config)]
+    sources: list[ExportSource] = [*stream_sources(clients, shapes(config)), FlowsSource(clients, config)]
     longest = dict.fromkeys(exported, 0)
     for source in sources:
         look = await source.look(exported[source.table.name].get(source.partition, _NOTHING))

@@ -20,7 +20,7 @@ from kernel.objects import ObjectInfo, ObjectStore
 from pipeline.lake.compaction import Compaction
 from pipeline.lake.epochs import FIRST, Marker
 from pipeline.lake.errors import LakeFileError
-from pipeline.lake.layout import Layout, Segment
+from pipeline.lake.layout import LakeSegment, Layout
 from pipeline.lake.segments import CONTENT_TYPE, SegmentFacts
 
 T = TypeVar("T")
@@ -37,7 +37,7 @@ _DOCUMENT: Final = re.compile(r"(?P<number>\d{6})\.json")
 class Stored:
     """A segment that is there."""
 
-    segment: Segment
+    segment: LakeSegment
     key: str
     size: int
     """Bytes in the object store."""

@@ -21,7 +21,7 @@ _EPOCH: Final = date(1970, 1, 1)
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class DaySpan:
     """A part of a day: all of it, but where a clock change lies within it."""
 
     day: date
@@ -35,7 +35,7 @@ class Days:
     """The days of a period, in the time zone of the period."""
 
     period: Period
-    spans: tuple[Span, ...]
+    spans: tuple[DaySpan, ...]
     """In order, without a gap."""
     offsets: tuple[tuple[int, int], ...]
     """`(from, offset)` in ms: what is to be added to a time for the local clock, from when on; in order."""
@@ -110,9 +110,9 @@ def _offsets(zone: ZoneInfo, begin: int, end: int) -> Iterator[tuple[int, int]]:
         yield high, offset
 
 
-def _spans(offsets: tuple[tuple[int, int], ...], end: int) -> Iterator[Span]:
+def _spans(offsets: tuple[tuple[int, int], ...], end: int) -> Iterator[DaySpan]:
     ends = [*(start for start, _ in offsets[1:]), end]
     for (begin, offset), stop in zip(offsets, ends, strict=True):
         for number in range((begin + offset) // DAY_MS, (stop - 1 + offset) // DAY_MS + 1):
             opens, closes = number * DAY_MS - offset, (number + 1) * DAY_MS - offset
-            yield Span(_EPOCH + timedelta(days=number), max(begin, opens), min(stop, closes))
+            yield DaySpan(_EPOCH + timedelta(days=number), max(begin, opens), min(stop, closes))

@@ -23,14 +23,14 @@ _FORMULA: Final = r"^[=+\-@\t\r\n]"
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WrittenReport:
     """Where everything is now."""
 
     page: Path
     tables: tuple[Path, ...]
 
 
-def write(report: Report, folder: Path) -> Written:
+def write(report: Report, folder: Path) -> WrittenReport:
     """Writes all files, over those of a former report; the page comes last, so what it names is there.
 
     Each appears whole or not at all. OSError where that is not possible.
@@ -46,7 +46,7 @@ def write(report: Report, folder: Path) -> Written:
     page = folder / PAGE
     with _replacing(page) as file:
         file.write(document.html(report).encode())
-    return Written(page, tuple(written))
+    return WrittenReport(page, tuple(written))
 
 
 def _parquet(table: pa.Table, file: BinaryIO) -> None:

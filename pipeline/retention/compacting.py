@@ -37,7 +37,7 @@ class CompactionError(RuntimeError):
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WrittenSegment:
     """The files of one compaction, which count for nobody yet."""
 
     folder: str
@@ -54,7 +54,7 @@ class Compactor:
     spark: SparkSession
     config: Config
 
-    def write(self, compacting: Compacting) -> Written:
+    def write(self, compacting: Compacting) -> WrittenSegment:
         """Writes the files. What Spark raises comes as it is; CompactionError where rows are missing or too many."""
         table = BY_NAME[compacting.table]
         commit = Layout(self.config.lake.prefix).compaction(table.name, compacting.day, compacting.generation)
@@ -69,7 +69,7 @@ class Compactor:
         told = _sorted(rows, table, compacting.bytes).mapInArrow(writer.write, TOLD).collect()
         written = tuple(sorted((CompactFile(**row.asDict()) for row in told), key=lambda file: file.key))
         _check(written, expected, compacting)
-        return Written(folder, written, sum(expected[tenant] for tenant in compacting.ended))
+        return WrittenSegment(folder, written, sum(expected[tenant] for tenant in compacting.ended))
 
     @property
     def _bucket(self) -> str:

@@ -16,9 +16,9 @@ from functools import cached_property
 from kernel.objects import ObjectInfo
 from pipeline.lake.compaction import OTHERS, CompactFile, Compaction
 from pipeline.lake.contents import Commit, Compacted, Day, Raw
-from pipeline.lake.layout import Segment
-from pipeline.retention.policy import CLOSED_MS, ORPHAN_MS, Policy, Rule, ended_ms, over
-from pipeline.retention.verdicts import Compacting, Decision, Planned, Verdict
+from pipeline.lake.layout import LakeSegment
+from pipeline.retention.policy import CLOSED_MS, ORPHAN_MS, Policy, RetentionRule, ended_ms, over
+from pipeline.retention.verdicts import Compacting, Planned, RetentionDecision, RetentionVerdict
 from pipeline.retention.words import span
 
 _UNREADABLE = "a commit of its day cannot be read"
@@ -30,9 +30,9 @@ class DayPlanner:
     """One day of one table at one moment; `positions` are the segments that exporters go on from."""
 
     day: Day
-    rule: Rule
+    rule: RetentionRule
     policy: Policy
-    positions: Container[Segment]
+    positions: Container[LakeSegment]
     now_ms: int
 
     def plan(self) -> Planned:
@@ -59,11 +59,11 @@ class DayPlanner:
     def _planned(
         self, *, compacting: Compacting | None = None, retiring: Compaction | None = None, why: str = ""
     ) -> Planned:
-        verdicts: dict[str, tuple[Verdict, str]] = {}
+        verdicts: dict[str, tuple[RetentionVerdict, str]] = {}
         if compacting:
-            verdicts = {info.key: (Verdict.COMPACT, compacting.why) for info in compacting.inputs}
+            verdicts = {info.key: (RetentionVerdict.COMPACT, compacting.why) for info in compacting.inputs}
         if retiring:
-            verdicts = {key: (Verdict.RETIRE, why) for key in retiring.replaces if key not in self._hidden}
+            verdicts = {key: (RetentionVerdict.RETIRE, why) for key in retiring.replaces if key not in self._hidden}
         decisions = [
             *(self._raw(raw, verdicts.get(raw.info.key)) for raw in self.day.raw),
             *(self._file(file, verdicts.get(file.info.key)) for file in self.day.files),
@@ -160,58 +160,64 @@ class DayPlanner:
             return "segments came late"
         return f"a retention of their own for {', '.join(sorted(fresh))}"
 
-    def _raw(self, raw: Raw, told: tuple[Verdict, str] | None) -> Decision:
+    def _raw(self, raw: Raw, told: tuple[RetentionVerdict, str] | None) -> RetentionDecision:
         since = self._hidden.get(raw.info.key)
         position = raw.segment in self.positions
         if told is None:
             told = self._raw_verdict(since, position=position)
         return self._decision(raw.info, told, "raw", counts=since is None)
 
-    def _raw_verdict(self, since: int | None, *, position: bool) -> tuple[Verdict, str]:
+    def _raw_verdict(self, since: int | None, *, position: bool) -> tuple[RetentionVerdict, str]:
         if position:
-            return Verdict.KEEP, "the exporter goes on from here"
+            return RetentionVerdict.KEEP, "the exporter goes on from here"
         if self._unreadable:
-            return Verdict.KEEP, _UNREADABLE
+            return RetentionVerdict.KEEP, _UNREADABLE
         if since is None:
-            return Verdict.KEEP, "its day is not closed yet"
+            return RetentionVerdict.KEEP, "its day is not closed yet"
         if self._damaged:
-            return Verdict.KEEP, "a file of its compaction is missing"
+            return RetentionVerdict.KEEP, "a file of its compaction is missing"
         if self._finished(since):
-            return Verdict.DROP, "no longer counts"
-        return Verdict.KEEP, f"no longer counts; {_READERS}"
+            return RetentionVerdict.DROP, "no longer counts"
+        return RetentionVerdict.KEEP, f"no longer counts; {_READERS}"
 
-    def _file(self, file: Compacted, told: tuple[Verdict, str] | None) -> Decision:
+    def _file(self, file: Compacted, told: tuple[RetentionVerdict, str] | None) -> RetentionDecision:
         counts = file.info.key in self._current
         told = told or self._file_verdict(file, counts=counts)
         return self._decision(file.info, told, "compact", counts=counts)
 
-    def _file_verdict(self, file: Compacted, *, counts: bool) -> tuple[Verdict, str]:
+    def _file_verdict(self, file: Compacted, *, counts: bool) -> tuple[RetentionVerdict, str]:
         since = self._hidden.get(file.info.key)
         if self._unreadable:
-            return Verdict.KEEP, _UNREADABLE
+            return RetentionVerdict.KEEP, _UNREADABLE
         if counts:
-            return Verdict.KEEP, f"is kept {span(self.rule.of(file.tenant))}"
+            return RetentionVerdict.KEEP, f"is kept {span(self.rule.of(file.tenant))}"
         if since is not None:
             done = self._finished(since)
-            return (Verdict.DROP, "no longer counts") if done else (Verdict.KEEP, f"no longer counts; {_READERS}")
+            return (
+                (RetentionVerdict.DROP, "no longer counts")
+                if done
+                else (RetentionVerdict.KEEP, f"no longer counts; {_READERS}")
+            )
         if file.info.modified_ms + ORPHAN_MS > self.now_ms:
-            return Verdict.KEEP, "may be of a compaction that goes on"
-        return Verdict.DROP, "left behind by a compaction that did not end"
+            return RetentionVerdict.KEEP, "may be of a compaction that goes on"
+        return RetentionVerdict.DROP, "left behind by a compaction that did not end"
 
-    def _commit(self, commit: Commit) -> Decision:
+    def _commit(self, commit: Commit) -> RetentionDecision:
         later = [other.at_ms for other in self.day.commits if other.generation > commit.generation]
         if self._unreadable:
-            told = Verdict.KEEP, _UNREADABLE
+            told = RetentionVerdict.KEEP, _UNREADABLE
         elif not later and self._over_for_all and not (self.day.raw or self.day.files or self._named):
-            told = Verdict.DROP, "nothing of its day is left"
+            told = RetentionVerdict.DROP, "nothing of its day is left"
         elif not later:
-            told = Verdict.KEEP, "says which files count"
+            told = RetentionVerdict.KEEP, "says which files count"
         elif self._finished(min(later)):
-            told = Verdict.DROP, "another generation counts"
+            told = RetentionVerdict.DROP, "another generation counts"
         else:
-            told = Verdict.KEEP, f"another generation counts; {_READERS}"
+            told = RetentionVerdict.KEEP, f"another generation counts; {_READERS}"
         return self._decision(commit.info, told, "compact")
 
-    def _decision(self, info: ObjectInfo, told: tuple[Verdict, str], kind: str, *, counts: bool = False) -> Decision:
+    def _decision(
+        self, info: ObjectInfo, told: tuple[RetentionVerdict, str], kind: str, *, counts: bool = False
+    ) -> RetentionDecision:
         verdict, why = told
-        return Decision(info, verdict, why, f"{kind}/{self.day.table}", self.day.day, counts)
+        return RetentionDecision(info, verdict, why, f"{kind}/{self.day.table}", self.day.day, counts)

@@ -18,7 +18,7 @@ from kernel.telemetry.logs import get_logger
 from pipeline.lake.compaction import CompactFile, Compaction
 from pipeline.lake.store import LakeStore
 from pipeline.retention.policy import ORPHAN_MS
-from pipeline.retention.verdicts import Compacting, Decision, Plan
+from pipeline.retention.verdicts import Compacting, RetentionDecision, RetentionPlan
 
 _LONGEST_MS: Final = ORPHAN_MS // 2
 """Files of a compaction that takes longer could be collected before its commit names them."""
@@ -28,7 +28,7 @@ _log = get_logger("retention")
 
 
 @dataclass(slots=True)
-class Outcome:
+class DeedOutcome:
     """What a run has done."""
 
     began_ms: int
@@ -65,7 +65,7 @@ class Deed:
     store: LakeStore
     now_ms: Callable[[], int]
 
-    async def drop(self, plan: Plan, outcome: Outcome) -> None:
+    async def drop(self, plan: RetentionPlan, outcome: DeedOutcome) -> None:
         """Deletes what is to be dropped. ObjectStoreError where the store does not answer."""
         for page in _pages(plan.drops):
             remaining = await self.store.objects.delete_many(self.store.bucket, (one.info.key for one in page))
@@ -75,7 +75,7 @@ class Deed:
             outcome.remaining |= remaining
             _log.info("objects_deleted", count=len(gone), failed=len(remaining))
 
-    async def retire(self, plan: Plan, outcome: Outcome) -> None:
+    async def retire(self, plan: RetentionPlan, outcome: DeedOutcome) -> None:
         """Writes the commits that hide what is retired."""
         for commit in plan.retirings:
             key = self._key(commit.table, commit.day, commit.generation)
@@ -84,7 +84,7 @@ class Deed:
             _log.info("day_retired" if done else "day_retired_by_another", key=key)
 
     async def commit(
-        self, compacting: Compacting, files: tuple[CompactFile, ...], began_ms: int, outcome: Outcome
+        self, compacting: Compacting, files: tuple[CompactFile, ...], began_ms: int, outcome: DeedOutcome
     ) -> None:
         """Makes the files of a compaction count; those of one that was outrun are deleted."""
         key = self._key(compacting.table, compacting.day.isoformat(), compacting.generation)
@@ -115,7 +115,7 @@ class Deed:
         _log.info("day_compacted_by_another", key=key)
         outcome.remaining |= await self.store.objects.delete_many(self.store.bucket, (file.key for file in files))
 
-    async def record(self, outcome: Outcome) -> str:
+    async def record(self, outcome: DeedOutcome) -> str:
         """Writes down what the run did; the key of that."""
         outcome.ended_ms = self.now_ms()
         key = f"{self.store.layout.root}retention/{outcome.began_ms:015d}.json"
@@ -144,6 +144,6 @@ class Deed:
         return self.store.layout.compaction(table, date.fromisoformat(day), generation)
 
 
-def _pages(decisions: list[Decision]) -> Iterator[list[Decision]]:
+def _pages(decisions: list[RetentionDecision]) -> Iterator[list[RetentionDecision]]:
     for first in range(0, len(decisions), PAGE):
         yield decisions[first : first + PAGE]

@@ -8,36 +8,36 @@ from datetime import date
 from functools import cached_property
 from typing import Final
 
-from pipeline.lake.contents import Snapshot
+from pipeline.lake.contents import LakeSnapshot
 from pipeline.lake.layout import day_of
 from pipeline.lake.snapshots import LedgerSnapshot
 from pipeline.retention.caps import too_much
 from pipeline.retention.policy import ORPHAN_MS, Policy
-from pipeline.retention.verdicts import Decision, Verdict
+from pipeline.retention.verdicts import RetentionDecision, RetentionVerdict
 from pipeline.retention.words import span
 
 _AREA: Final = "ledger"
-_Told = tuple[Verdict, str]
+_Told = tuple[RetentionVerdict, str]
 
 
-def snapshots(found: Iterable[Snapshot], policy: Policy, now_ms: int) -> tuple[list[Decision], str]:
+def snapshots(found: Iterable[LakeSnapshot], policy: Policy, now_ms: int) -> tuple[list[RetentionDecision], str]:
     """The decisions on all objects of snapshots, and what is still above the cap, as words."""
     ordered = [_Known(one) for one in sorted(found, key=lambda one: one.slot, reverse=True)]
     newest = next((one for one in ordered if one.valid), None)
     cap, kept = policy.ledger.max_bytes, policy.ledger.retention_ms
     total = newest.size if newest else 0  # alone first: the others have what it leaves
     alone, full = total, False
-    decisions: list[Decision] = []
+    decisions: list[RetentionDecision] = []
     for one in ordered:
-        told: _Told = (Verdict.KEEP, f"is kept {span(kept)}")
+        told: _Told = (RetentionVerdict.KEEP, f"is kept {span(kept)}")
         if one is newest:
-            told = (Verdict.KEEP, "is the newest valid one")
+            told = (RetentionVerdict.KEEP, "is the newest valid one")
         elif policy.gone(one.day, kept, now_ms):
-            told = (Verdict.DROP, f"is older than {span(kept)}")
+            told = (RetentionVerdict.DROP, f"is older than {span(kept)}")
         elif one.valid:
             full = full or bool(cap and total + one.size > cap)
             total += 0 if full else one.size
-            told = (Verdict.DROP, f"the ledger has more than {cap} bytes") if full else told
+            told = (RetentionVerdict.DROP, f"the ledger has more than {cap} bytes") if full else told
         decisions += one.decisions(told, now_ms)
     return decisions, too_much("the newest snapshot of the ledger", alone, cap)
 
@@ -46,7 +46,7 @@ def snapshots(found: Iterable[Snapshot], policy: Policy, now_ms: int) -> tuple[l
 class _Known:
     """A snapshot, and what its commit says."""
 
-    of: Snapshot
+    of: LakeSnapshot
 
     @cached_property
     def commit(self) -> LedgerSnapshot | None:
@@ -80,14 +80,18 @@ class _Known:
         infos = [*self.of.files, *([self.of.commit] if self.of.commit else ())]
         return day_of(max(info.modified_ms for info in infos))
 
-    def decisions(self, told: _Told, now_ms: int) -> Iterable[Decision]:
+    def decisions(self, told: _Told, now_ms: int) -> Iterable[RetentionDecision]:
         """The decisions on its objects; those that its commit does not name are of writers that did not end."""
         if self.of.commit:
-            yield Decision(self.of.commit, *told, _AREA, self.day)
+            yield RetentionDecision(self.of.commit, *told, _AREA, self.day)
         for info in self.of.files:
-            if info.key in self.named or told[0] is Verdict.DROP:
-                yield Decision(info, *told, _AREA, self.day)
+            if info.key in self.named or told[0] is RetentionVerdict.DROP:
+                yield RetentionDecision(info, *told, _AREA, self.day)
             elif info.modified_ms + ORPHAN_MS <= now_ms:
-                yield Decision(info, Verdict.DROP, "left behind by a snapshot that did not end", _AREA, self.day)
+                yield RetentionDecision(
+                    info, RetentionVerdict.DROP, "left behind by a snapshot that did not end", _AREA, self.day
+                )
             else:
-                yield Decision(info, Verdict.KEEP, "may be of a snapshot that is being made", _AREA, self.day)
+                yield RetentionDecision(
+                    info, RetentionVerdict.KEEP, "may be of a snapshot that is being made", _AREA, self.day
+                )

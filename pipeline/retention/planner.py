@@ -9,17 +9,17 @@ from collections.abc import Iterable
 from datetime import date
 
 from pipeline.lake.contents import Contents
-from pipeline.lake.layout import Segment, day_of
+from pipeline.lake.layout import LakeSegment, day_of
 from pipeline.retention import rest
 from pipeline.retention.caps import capped
 from pipeline.retention.days import DayPlanner
 from pipeline.retention.ledger import snapshots
 from pipeline.retention.policy import Policy
-from pipeline.retention.verdicts import Compacting, Decision, Plan, Planned, Verdict
+from pipeline.retention.verdicts import Compacting, Planned, RetentionDecision, RetentionPlan, RetentionVerdict
 from pipeline.tables import LOGS, TABLES
 
 
-def plan(contents: Contents, policy: Policy, now_ms: int) -> Plan:
+def plan(contents: Contents, policy: Policy, now_ms: int) -> RetentionPlan:
     """What retention does at `now_ms`: a decision for every object, with its reason."""
     positions = _positions(raw.segment for day in contents.days.values() for raw in day.raw)
     days, over = _tables(contents, policy, positions, now_ms)
@@ -31,9 +31,12 @@ def plan(contents: Contents, policy: Policy, now_ms: int) -> Plan:
         *rest.markers(contents.markers, policy, now_ms),
         *ledger,
         *rest.records(contents.records, policy, now_ms),
-        *(Decision(info, Verdict.KEEP, "is nothing that is known here", "unknown") for info in contents.unknown),
+        *(
+            RetentionDecision(info, RetentionVerdict.KEEP, "is nothing that is known here", "unknown")
+            for info in contents.unknown
+        ),
     )
-    return Plan(
+    return RetentionPlan(
         now_ms=now_ms,
         decisions=decisions,
         compactions=tuple(sorted((day.compacting for day in days if day.compacting), key=_turn)),
@@ -43,7 +46,7 @@ def plan(contents: Contents, policy: Policy, now_ms: int) -> Plan:
 
 
 def _tables(
-    contents: Contents, policy: Policy, positions: frozenset[Segment], now_ms: int
+    contents: Contents, policy: Policy, positions: frozenset[LakeSegment], now_ms: int
 ) -> tuple[list[Planned], list[str]]:
     days: list[Planned] = []
     over: list[str] = []
@@ -62,9 +65,9 @@ def _turn(compacting: Compacting) -> tuple[bool, str, date]:
     return compacting.table != LOGS.name, compacting.table, compacting.day
 
 
-def _positions(segments: Iterable[Segment]) -> frozenset[Segment]:
+def _positions(segments: Iterable[LakeSegment]) -> frozenset[LakeSegment]:
     """The newest segment of each partition: where it ends exporters go on, and nothing else tells them."""
-    newest: dict[tuple[str, int], Segment] = {}
+    newest: dict[tuple[str, int], LakeSegment] = {}
     for segment in segments:
         place = (segment.table, segment.partition)
         newest[place] = max(segment, newest.get(place, segment), key=lambda one: (one.epoch, one.day, one.start))

@@ -20,7 +20,7 @@ ORPHAN_MS: Final = 24 * HOUR_MS
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class RetentionRule:
     """How long one table is kept, and how many bytes of it; 0 bytes mean no cap."""
 
     retention_ms: int
@@ -47,9 +47,9 @@ class Rule:
 class Policy:
     """The rules of all tables."""
 
-    tables: Mapping[str, Rule]
-    ledger: Rule
-    quarantine: Rule
+    tables: Mapping[str, RetentionRule]
+    ledger: RetentionRule
+    quarantine: RetentionRule
     raw_keep_ms: int
     """How long what no longer counts stays for readers that began before."""
 
@@ -88,7 +88,7 @@ def over(day: date, retention_ms: int, now_ms: int) -> bool:
     return ended_ms(day) + retention_ms <= now_ms
 
 
-def _rule(lake: config_pb2.Lake, table: str) -> Rule:
+def _rule(lake: config_pb2.Lake, table: str) -> RetentionRule:
     shape: config_pb2.LakeTable = getattr(lake, table)
     general = millis(shape.retention)
     own = {
@@ -96,8 +96,8 @@ def _rule(lake: config_pb2.Lake, table: str) -> Rule:
         for tenant, overrides in lake.tenants.items()
         if overrides.HasField(table)  # type: ignore[arg-type]  # the stubs want literals
     }
-    return Rule(general, shape.max_bytes, {tenant: kept for tenant, kept in own.items() if kept != general})
+    return RetentionRule(general, shape.max_bytes, {tenant: kept for tenant, kept in own.items() if kept != general})
 
 
-def _own(shape: config_pb2.LakeTable) -> Rule:
-    return Rule(millis(shape.retention), shape.max_bytes)
+def _own(shape: config_pb2.LakeTable) -> RetentionRule:
+    return RetentionRule(millis(shape.retention), shape.max_bytes)

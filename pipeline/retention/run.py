@@ -13,11 +13,11 @@ from kernel.objects import ObjectStore
 from kernel.telemetry.logs import get_logger
 from pipeline.extras import require
 from pipeline.lake.store import LakeStore
-from pipeline.retention.deed import Deed, Outcome
+from pipeline.retention.deed import Deed, DeedOutcome
 from pipeline.retention.looking import look
 from pipeline.retention.planner import plan
 from pipeline.retention.policy import Policy
-from pipeline.retention.verdicts import Compacting, Plan
+from pipeline.retention.verdicts import Compacting, RetentionPlan
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -60,21 +60,23 @@ class Retention:
         finally:
             self._runner.close()
 
-    def plan(self) -> Plan:
+    def plan(self) -> RetentionPlan:
         """What a run would do now. ObjectStoreError where the store does not answer; nothing is changed."""
         if not self._is_told:
             self._ahead_ms = self._await(self._ahead())
         contents = self._await(look(self._store))
         return plan(contents, Policy.of(self._config.lake), self._now_ms())
 
-    def run(self, planned: Plan, session: Callable[[], SparkSession], step: Step = lambda _: None) -> Outcome:
+    def run(
+        self, planned: RetentionPlan, session: Callable[[], SparkSession], step: Step = lambda _: None
+    ) -> DeedOutcome:
         """Does what was planned, and writes down what it did.
 
         `session` starts Spark; it is called only where a day is to be compacted. `step` is told what begins. A
         compaction that fails holds up no other. ObjectStoreError ends the run where the store does not answer, and
         ExtraMissingError or JavaError where Spark cannot be started; what was done until then is in the record.
         """
-        outcome = Outcome(planned.now_ms)
+        outcome = DeedOutcome(planned.now_ms)
         try:
             step("deleting")
             self._await(self._deed.drop(planned, outcome))
@@ -97,7 +99,9 @@ class Retention:
     def _now_ms(self) -> int:
         return self._clock.now_ms() - self._ahead_ms
 
-    def _compact(self, planned: Plan, session: Callable[[], SparkSession], step: Step, outcome: Outcome) -> None:
+    def _compact(
+        self, planned: RetentionPlan, session: Callable[[], SparkSession], step: Step, outcome: DeedOutcome
+    ) -> None:
         if not planned.compactions:
             return
         require("spark")
@@ -109,7 +113,7 @@ class Retention:
             step(f"compacting {compacting.table}, {compacting.day}")
             self._compact_day(compactor, compacting, outcome)
 
-    def _compact_day(self, compactor: Compactor, compacting: Compacting, outcome: Outcome) -> None:
+    def _compact_day(self, compactor: Compactor, compacting: Compacting, outcome: DeedOutcome) -> None:
         from pipeline.lake.errors import LakeFileError  # noqa: PLC0415
         from pipeline.retention.compacting import CompactionError  # noqa: PLC0415  # of an extra
         from pipeline.spark.faults import ReadError, SparkFault, readable  # noqa: PLC0415

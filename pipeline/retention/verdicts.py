@@ -12,7 +12,7 @@ from pipeline.lake.compaction import Compaction
 from pipeline.lake.contents import Compacted
 
 
-class Verdict(StrEnum):
+class RetentionVerdict(StrEnum):
     """What becomes of an object."""
 
     KEEP = "keep"
@@ -24,11 +24,11 @@ class Verdict(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class RetentionDecision:
     """What becomes of one object, and why."""
 
     info: ObjectInfo
-    verdict: Verdict
+    verdict: RetentionVerdict
     why: str
     area: str
     """`raw/tasks`, `compact/logs`, `quarantine/dlq`, `epochs/tasks`, `ledger`, `retention` or `unknown`."""
@@ -73,7 +73,7 @@ class Compacting:
 class Planned:
     """What becomes of one day of one table."""
 
-    decisions: tuple[Decision, ...]
+    decisions: tuple[RetentionDecision, ...]
     compacting: Compacting | None = None
     retiring: Compaction | None = None
     """The commit that is to be written."""
@@ -81,16 +81,16 @@ class Planned:
     @property
     def counted(self) -> int:
         """Bytes whose rows count afterwards."""
-        gone = {Verdict.DROP, Verdict.RETIRE}
+        gone = {RetentionVerdict.DROP, RetentionVerdict.RETIRE}
         return sum(one.info.size for one in self.decisions if one.counts and one.verdict not in gone)
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class RetentionPlan:
     """All that retention does at one moment."""
 
     now_ms: int
-    decisions: tuple[Decision, ...]
+    decisions: tuple[RetentionDecision, ...]
     """One for every object of the listing."""
     compactions: tuple[Compacting, ...]
     retirings: tuple[Compaction, ...]
@@ -99,15 +99,15 @@ class Plan:
     """What stays above its size cap although nothing more may be dropped, as words."""
 
     @property
-    def drops(self) -> list[Decision]:
+    def drops(self) -> list[RetentionDecision]:
         """What is deleted, by key: that of a commit comes before those of its files, which count for nobody then."""
-        return sorted(self.of(Verdict.DROP), key=lambda one: one.info.key)
+        return sorted(self.of(RetentionVerdict.DROP), key=lambda one: one.info.key)
 
     @property
     def empty(self) -> bool:
         """Whether there is nothing to do."""
-        return not self.compactions and not self.retirings and next(self.of(Verdict.DROP), None) is None
+        return not self.compactions and not self.retirings and next(self.of(RetentionVerdict.DROP), None) is None
 
-    def of(self, verdict: Verdict) -> Iterator[Decision]:
+    def of(self, verdict: RetentionVerdict) -> Iterator[RetentionDecision]:
         """The decisions with that verdict."""
         return (one for one in self.decisions if one.verdict is verdict)

@@ -16,7 +16,7 @@ from pipeline.export.ledger import LEDGER
 from pipeline.lake.store import LakeStore
 from pipeline.schema.columns import arrow_schema, spark_struct
 from pipeline.spark import s3a
-from pipeline.spark.reading import File, Plan, bins, key_columns, look, look_at_ledger
+from pipeline.spark.reading import File, ReadPlan, bins, key_columns, look, look_at_ledger
 from pipeline.tables import BY_NAME, TABLES, Table
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def planned(
     spark: SparkSession,
     config: Config,
     table: Table,
-    plan: Plan,
+    plan: ReadPlan,
     *,
     columns: Sequence[str] = (),
     source: str = "auto",
@@ -111,7 +111,7 @@ def views(
     `columns` are by the name of the view; of each only these are read, and the others are there, but null.
     """
 
-    async def all_of(store: LakeStore) -> list[Plan]:
+    async def all_of(store: LakeStore) -> list[ReadPlan]:
         return [
             await (look_at_ledger(store) if name == LEDGER_VIEW else look(store, BY_NAME[name], days))
             for name in columns
@@ -126,7 +126,7 @@ def views(
         _widened(frame, SCHEMAS[name]).createOrReplaceTempView(name)
 
 
-def _of_ledger(spark: SparkSession, config: Config, plan: Plan, columns: Sequence[str], source: str) -> DataFrame:
+def _of_ledger(spark: SparkSession, config: Config, plan: ReadPlan, columns: Sequence[str], source: str) -> DataFrame:
     schema = _only(LEDGER, columns)
     if not plan.files:
         return spark.createDataFrame([], spark_struct(schema))

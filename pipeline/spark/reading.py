@@ -19,7 +19,7 @@ from typing import Final
 
 from pipeline.lake.compaction import Compaction
 from pipeline.lake.errors import LakeFileError
-from pipeline.lake.layout import Segment
+from pipeline.lake.layout import LakeSegment
 from pipeline.lake.snapshots import LedgerSnapshot
 from pipeline.lake.store import LakeStore, Stored
 from pipeline.tables import FLOWS, Table
@@ -38,7 +38,7 @@ class File:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ReadPlan:
     """The files of some days of a table."""
 
     single: tuple[File, ...] = ()
@@ -57,14 +57,14 @@ def key_columns(table: Table) -> tuple[str, ...]:
     return ("tenant", "flow_id", "entry_id") if table is FLOWS else ("entry_partition", "entry_id")
 
 
-async def look(store: LakeStore, table: Table, days: tuple[date, date]) -> Plan:
+async def look(store: LakeStore, table: Table, days: tuple[date, date]) -> ReadPlan:
     """The plan for the ingest days `days` (first and last, in UTC) as the lake is now."""
     # In this order: what was compacted in between is then in the commit, and its segments are known to be replaced.
     segments = await store.segments(table.name, *days)
     return plan(segments, await store.compactions(table.name, *days))
 
 
-async def look_at_ledger(store: LakeStore) -> Plan:
+async def look_at_ledger(store: LakeStore) -> ReadPlan:
     """The plan for the newest snapshot of the ledger that is whole; no files where there is none."""
     found = await store.objects.list(store.bucket, f"{store.layout.root}ledger/", limit=sys.maxsize)
     sizes = {info.key: info.size for info in found}
@@ -75,11 +75,11 @@ async def look_at_ledger(store: LakeStore) -> Plan:
         except (ValueError, TypeError, KeyError):
             continue  # an older one is better than none
         if snapshot is not None and snapshot.is_whole(sizes):
-            return Plan(tuple(_file(file.key, file.bytes) for file in snapshot.files))
-    return Plan()
+            return ReadPlan(tuple(_file(file.key, file.bytes) for file in snapshot.files))
+    return ReadPlan()
 
 
-def plan(segments: Sequence[Stored], compactions: Iterable[Compaction]) -> Plan:
+def plan(segments: Sequence[Stored], compactions: Iterable[Compaction]) -> ReadPlan:
     """The files that hold every row of these segments and compactions. LakeFileError for a file that has no room."""
     newest = {done.day: done for done in sorted(compactions, key=lambda done: done.generation)}
     replaced = {key for done in compactions for key in done.replaces}
@@ -92,7 +92,7 @@ def plan(segments: Sequence[Stored], compactions: Iterable[Compaction]) -> Plan:
     late = {stored.segment.day.isoformat() for stored in left}
     for day, done in newest.items():
         (doubtful if day in late else single).extend(_file(file.key, file.bytes) for file in done.files)
-    return Plan(tuple(sorted(single)), tuple(sorted(doubtful)))
+    return ReadPlan(tuple(sorted(single)), tuple(sorted(doubtful)))
 
 
 def bins(files: Iterable[File], size: int) -> list[list[str]]:
@@ -108,7 +108,7 @@ def bins(files: Iterable[File], size: int) -> list[list[str]]:
     return groups
 
 
-def _doubted(segments: Sequence[Segment], compacted: Collection[str]) -> set[Segment]:
+def _doubted(segments: Sequence[LakeSegment], compacted: Collection[str]) -> set[LakeSegment]:
     epochs: dict[tuple[int, date], set[int]] = defaultdict(set)
     beginnings: dict[tuple[int, date], int] = defaultdict(int)
     for segment in segments:

@@ -142,7 +142,7 @@ def _of_one(**members: Any) -> Manifest:
 
 def _undo(header: str, data: bytes) -> None:
     """As the fetcher does: whole, and to nowhere."""
-    work = coding.Work()
+    work = coding.DecodingWork()
     decoder = coding.decoder_for(coding.codings(header), work)
     assert decoder is not None
     for start in range(0, len(data), 65_536):
@@ -316,7 +316,7 @@ ROWS = [
     Row(
         "fetch: many codings",
         lambda n: "gzip," * n,
-        lambda text: coding.decoder_for(coding.codings(text), coding.Work()),
+        lambda text: coding.decoder_for(coding.codings(text), coding.DecodingWork()),
         4000,
     ),
     Row("kinds: stars", lambda n: "*" * n + "x", lambda pattern: fits(pattern, "a" * len(pattern)), 500),

@@ -1,5 +1,6 @@
 """The words that people read: those of docs/glossary.md, and none that only the authors know."""
 
+import ast
 import importlib.util
 import re
 from collections.abc import Iterator
@@ -9,6 +10,10 @@ from types import ModuleType
 import pytest
 
 ROOT = Path(__file__).parents[2]
+ROOMS = (
+    *("kernel", "flows", "ingest_svc", "worker_svc", "operator_svc", "producer_svc", "pipeline", "gateway", "cli"),
+    *("examples", "tools"),
+)
 
 _CITED = re.compile(r"seeds?[ _-]?00\d|contracts?[ ,(]+00\d|\b(?<![\d,._-])00[0-4]'s|contracts\.md|§", re.IGNORECASE)
 """How a source of the requirements is cited. Only tests and decisions may: nobody else knows it."""
@@ -118,3 +123,14 @@ def test_lint_checks_the_words_of_pages_protos_and_rooms() -> None:
     makefile = (ROOT / "Makefile").read_text()
     checked = makefile.partition("tools/check_words.py ")[2].partition("\n")[0].split()
     assert {"README.md", "docs", "proto", "$(ROOMS)"} <= {*checked}
+
+
+def test_a_class_has_a_name_of_its_own() -> None:
+    """Whoever reads a name finds one class; classes of one file, which begin with `_`, are that file's."""
+    found: dict[str, list[str]] = {}
+    for room in ROOMS:
+        for path in sorted((ROOT / room).rglob("*.py")):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                    found.setdefault(node.name, []).append(str(path.relative_to(ROOT)))
+    assert {name: paths for name, paths in found.items() if len(paths) > 1} == {}

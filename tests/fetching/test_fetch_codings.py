@@ -17,9 +17,9 @@ from worker_svc.fetch.coding import (
     MOST_EXPANSION,
     CorruptCodingError,
     Decoder,
+    DecodingWork,
     ExpansionError,
     TruncatedCodingError,
-    Work,
     codings,
     decoder_for,
 )
@@ -40,9 +40,9 @@ PACKERS = {"gzip": gzip.compress, "deflate": zlib.compress, "zstd": zstd, "br": 
 NAMES = st.sampled_from(sorted(PACKERS))
 
 
-def decoding(names: tuple[str, ...], size: int) -> tuple[Decoder, Work]:
+def decoding(names: tuple[str, ...], size: int) -> tuple[Decoder, DecodingWork]:
     """What undoes a body of `size` bytes, and the work that they allow."""
-    work = Work()
+    work = DecodingWork()
     work.allow(size)
     decoder = decoder_for(names, work)
     assert decoder is not None
@@ -104,7 +104,7 @@ def test_bytes_after_the_end_are_corrupt(name: str) -> None:
 @pytest.mark.parametrize("name", sorted(PACKERS))
 def test_bombs_come_in_bounded_pieces(name: str) -> None:
     packed = PACKERS[name](bytes(64 << 20))
-    work = Work()
+    work = DecodingWork()
     work.allow(1 << 20)
     decoder = decoder_for((name,), work)
     assert decoder is not None
@@ -125,7 +125,7 @@ def test_names(value: str, names: tuple[str, ...]) -> None:
 
 @pytest.mark.parametrize("names", [(), ("foo",), ("gzip", "foo"), ("gzip",) * 5])
 def test_what_is_not_known_is_not_verified(names: tuple[str, ...]) -> None:
-    assert decoder_for(names, Work()) is None
+    assert decoder_for(names, DecodingWork()) is None
 
 
 def nested(names: tuple[str, ...], size: int) -> bytes:

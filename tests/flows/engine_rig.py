@@ -13,10 +13,10 @@ from google.protobuf.json_format import ParseDict
 from fetchbox.config.v1.config_pb2 import Config, Flow
 from fetchbox.flow.v1.event_pb2 import VIEW_TIMELINE, Event
 from flows.engine.duties import flow_duties
-from flows.engine.sending import Manifest, Postponed
+from flows.engine.sending import Postponed, StepManifest
 from flows.gates.deliveries import Deliveries
 from flows.gates.gates import Gates
-from flows.gates.starting import Start, Starter
+from flows.gates.starting import RunStarter, Start
 from flows.journal.redis_journal import RedisJournal
 from flows.model.course import Problem
 from flows.model.state import ended, state_of
@@ -72,13 +72,13 @@ class Ingest:
 
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
-        self.asked: list[Manifest] = []
+        self.asked: list[StepManifest] = []
         self.made: dict[str, str] = {}
-        self.answer: Callable[[Manifest], Problem | Postponed | None] = lambda _: None
+        self.answer: Callable[[StepManifest], Problem | Postponed | None] = lambda _: None
         self.waits = asyncio.Event()
         self.waits.set()
 
-    async def submit(self, manifest: Manifest) -> str | Problem | Postponed:
+    async def submit(self, manifest: StepManifest) -> str | Problem | Postponed:
         self.asked.append(manifest)
         await self.waits.wait()
         told = self.answer(manifest)
@@ -102,7 +102,7 @@ class EngineRig:
         self.wiring = StoreWiring(self.bus, self.journal)
         self.deliveries = Deliveries(resources.redis, config.flow_engine)
         self.gates = Gates(self.journal, self.manager, self.deliveries)
-        self.starter = Starter(config, resources.redis, self.journal, self.manager, RateLimit(resources.redis, 0))
+        self.starter = RunStarter(config, resources.redis, self.journal, self.manager, RateLimit(resources.redis, 0))
         self.ingest = Ingest(Ledger(resources.redis, config))
         self.seen: set[bytes] = set()
 

@@ -13,7 +13,7 @@ from fetchbox.config.v1.config_pb2 import Config, Flow
 from fetchbox.flow.v1.event_pb2 import VIEW_TIMELINE, Event
 from flows.definitions.definition import with_defaults
 from flows.engine.decide import decide
-from flows.engine.decision import Chance, Decision, Settings
+from flows.engine.decision import Chance, Decision, DecisionSettings
 from flows.gates import secrets
 from flows.gates.deliveries import ANY, NONE, By, Correlation, Delivered, Deliveries, Hit, Opens
 from flows.gates.gates import Gates
@@ -99,7 +99,7 @@ class GateRig:
         self._ahead_ms += 2 * DAY_MS if late else 0
         now = await self.clients.now_ms() + self._ahead_ms
         chance = Chance(lambda: f"run-{next(self._numbers)}", lambda: f"token-{next(self._numbers)}", lambda: 0.5)
-        settings = Settings(1000, self.config.flow_engine.max_event_bytes)
+        settings = DecisionSettings(1000, self.config.flow_engine.max_event_bytes)
         made = await self._stored(lambda loaded: decide(*seen, {}, now, settings, chance, loaded))
         found, state = seen
         revision = found.revision

@@ -14,7 +14,7 @@ from fetchbox.flow.v1.flow_pb2 import Frame
 from flows.journal.redis_journal import RedisJournal
 from flows.model.state import state_of
 from flows.model.types import Run
-from flows.tails.stream_tail import Client
+from flows.tails.stream_tail import TailClient
 from flows.tails.tails import StoreBus
 from kernel.clock import SystemClock
 from kernel.redis import keys
@@ -97,7 +97,7 @@ class TailRig:
 class Reader:
     """A client that reads a tail in the background."""
 
-    def __init__(self, tail: Callable[[Client], AsyncIterator[Frame]]) -> None:
+    def __init__(self, tail: Callable[[TailClient], AsyncIterator[Frame]]) -> None:
         self.frames: list[Frame] = []
         self.begun = asyncio.Event()
         self.dropped = asyncio.Event()
@@ -109,7 +109,7 @@ class Reader:
         async def begun() -> None:
             self.begun.set()
 
-        async for frame in self._tail(Client(self.dropped.set, begun)):
+        async for frame in self._tail(TailClient(self.dropped.set, begun)):
             self.frames.append(frame)
             self._more.set()
 
@@ -142,7 +142,7 @@ class Reader:
 
 
 @asynccontextmanager
-async def reading(tail: Callable[[Client], AsyncIterator[Frame]]) -> AsyncGenerator[Reader, None]:
+async def reading(tail: Callable[[TailClient], AsyncIterator[Frame]]) -> AsyncGenerator[Reader, None]:
     reader = Reader(tail)
     try:
         yield reader

@@ -9,7 +9,7 @@ import pytest
 
 from fetchbox.config.v1.config_pb2 import Config
 from flows.engine import audit
-from flows.engine.audit import Audit
+from flows.engine.audit import RunAudit
 from flows.engine.due import Due, Rest
 from kernel.redis import keys
 from kernel.service.resources import Resources
@@ -70,7 +70,7 @@ async def test_only_open_runs_are_found_and_a_stranger_among_their_orders_hides_
     await box.redis.delete(keys.flow("gone"), keys.flow("foreign"), keys.FLOWS_DUE)
     await box.redis.set(keys.flow("foreign"), "x")
     await box.redis.zadd(keys.FLOWS_DUE, {"due": 7})
-    assert await Audit(box.resources.redis, HOUR).turn() == 1
+    assert await RunAudit(box.resources.redis, HOUR).turn() == 1
     assert await _due(box) == {"open", "due"}
     assert await box.redis.zscore(keys.FLOWS_DUE, "due") == 7
 
@@ -80,7 +80,7 @@ async def test_engines_share_one_walk_from_page_to_page(box: EngineRig, monkeypa
     define(box.config, a={"gate": {"reason": "manual"}})
     for number in range(5):
         await box.start(f"r{number}")
-    first, second = (Audit(box.resources.redis, HOUR) for _ in range(2))
+    first, second = (RunAudit(box.resources.redis, HOUR) for _ in range(2))
     await box.redis.zrem(keys.FLOWS_DUE, "r0")
     found = []
     for walker in (first, second, first, second):
@@ -96,4 +96,4 @@ async def test_a_walk_that_finds_something_goes_on_at_once(box: EngineRig, monke
     for number in range(7):
         await box.start(f"r{number}")
     await box.redis.delete(keys.FLOWS_DUE)
-    assert await Audit(box.resources.redis, HOUR).turn() == 7
+    assert await RunAudit(box.resources.redis, HOUR).turn() == 7

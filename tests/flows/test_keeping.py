@@ -23,7 +23,7 @@ from flows.model.events import data_of
 from flows.model.order import read
 from flows.model.state import state_of
 from flows.model.types import FlowState, Run
-from flows.tails.reading import Reading
+from flows.tails.reading import RunReading
 from kernel.durations import millis
 from kernel.log.exported import Exported
 from kernel.redis import keys
@@ -210,7 +210,7 @@ async def test_timelines_are_kept_as_long_as_runs_unless_told_otherwise(
 async def test_reading_what_was_trimmed_gives_less(journal: RedisJournal, resources: Resources, kept: Config) -> None:
     kept.flow_engine.timeline_max_length = 0
     run = await _ended(journal, resources, "old", 3 * DAY)
-    reading = Reading(resources.redis, resources.objects)
+    reading = RunReading(resources.redis, resources.objects)
     logs, _ = await reading.step_logs(run, "first", 10)
     assert len(logs) == 3
     keeping = _keeping(kept, resources)

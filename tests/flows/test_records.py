@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator
 import pytest
 
 from fetchbox.flow.v1.event_pb2 import Event
-from flows.journal.records import Records
+from flows.journal.records import RecordAdapter
 from flows.model import codec
 from flows.model.events import draft
 from kernel.errors import FetchboxError, unavailable
@@ -43,7 +43,7 @@ def _told(event: Event) -> Event:
     "R003-3.1.06", "R003-3.1.07", "R003-3.2.01", "R003-3.2.02", "R003-4.1.01", "R003-4.1.02",
 )  # fmt: skip
 async def test_what_is_read_is_what_append_returned(log: LogStore) -> None:  # noqa: F811
-    records = Records(log)
+    records = RecordAdapter(log)
     appended = [await records.append(STREAM, _line(number)) for number in range(30)]
     assert await records.read(STREAM) == appended
     assert [_told(record) for record in appended] == [_line(number) for number in range(30)]
@@ -63,8 +63,8 @@ async def test_the_examples_of_the_seed_come_back_the_same(log: LogStore, name: 
     told = _told(codec.from_json(EXAMPLES[name]))
     if name == "3.2 canonical":  # it lacks what section 2.3 requires
         told.meta = told.meta.replace(b'"attempt": 1', b'"stepRunId": "r", "attempt": 1')
-    stored = await Records(log).append(STREAM, told)
-    assert await Records(log).read(STREAM) == [stored]
+    stored = await RecordAdapter(log).append(STREAM, told)
+    assert await RecordAdapter(log).read(STREAM) == [stored]
     assert _told(stored) == told, "kind, subject, data, meta and v are unchanged, byte for byte"
     assert codec.from_json(codec.to_json(stored)) == stored
 
@@ -73,13 +73,13 @@ async def test_the_examples_of_the_seed_come_back_the_same(log: LogStore, name: 
 async def test_what_may_not_be_stored_is_refused(log: LogStore) -> None:  # noqa: F811
     for refused in (draft("runner.log", {}, META), draft("runner.log", {"level": "info"}, {}), _line(1)):
         with pytest.raises(FetchboxError, match="INVALID_PAYLOAD"):
-            await Records(log, max_bytes=200).append(STREAM, refused)
-    assert await Records(log).read(STREAM) == []
+            await RecordAdapter(log, max_bytes=200).append(STREAM, refused)
+    assert await RecordAdapter(log).read(STREAM) == []
 
 
 @pytest.mark.req("R003-3.1.08")
 async def test_a_subscriber_gets_each_record_once_until_it_unsubscribes(log: LogStore) -> None:  # noqa: F811
-    records = Records(log)
+    records = RecordAdapter(log)
     early = [await records.append(STREAM, _line(number)) for number in range(3)]
     everything: asyncio.Queue[Event] = asyncio.Queue()
     fresh: asyncio.Queue[Event] = asyncio.Queue()
@@ -98,7 +98,7 @@ async def test_a_subscriber_gets_each_record_once_until_it_unsubscribes(log: Log
 
 
 async def test_what_is_no_event_is_left_out(log: LogStore) -> None:  # noqa: F811
-    records = Records(log)
+    records = RecordAdapter(log)
     await log.append(STREAM, {"payload": b"of somebody else"})
     stored = await records.append(STREAM, _line(1))
     await log.append(STREAM, {**codec.fields(_line(2)), "v": b"two"})
@@ -106,7 +106,7 @@ async def test_what_is_no_event_is_left_out(log: LogStore) -> None:  # noqa: F81
 
 
 async def test_an_error_of_a_subscriber_ends_its_subscription_and_is_told() -> None:
-    records = Records(MemoryLog())
+    records = RecordAdapter(MemoryLog())
     heard = asyncio.Event()
 
     def fail(_event: Event) -> None:
@@ -137,7 +137,7 @@ class _Outage(MemoryLog):
 
 @pytest.mark.req("R003-3.1.08")
 async def test_a_subscription_outlives_an_outage_without_a_gap_or_a_repetition() -> None:
-    records = Records(_Outage())
+    records = RecordAdapter(_Outage())
     appended = [await records.append(STREAM, _line(number)) for number in range(5)]
     heard: asyncio.Queue[Event] = asyncio.Queue()
     unsubscribe = await records.subscribe(STREAM, heard.put_nowait, after=START)

@@ -23,7 +23,7 @@ from flows.publishing.bus import InternalBus
 from flows.publishing.manager import EventManager
 from flows.publishing.wiring import StoreWiring
 from flows.tails import stream_tail
-from flows.tails.stream_tail import Client
+from flows.tails.stream_tail import TailClient
 from kernel.log.offsets import parse_id
 from kernel.log.redis import RedisLog
 from kernel.redis import keys
@@ -283,7 +283,7 @@ async def test_a_client_that_falls_behind_loses_nothing(rig: TailRig, monkeypatc
     run = await rig.begin()
     seen: list[Event] = []
     async with asyncio.timeout(PATIENCE):
-        client = Client(lambda: None, _nothing)
+        client = TailClient(lambda: None, _nothing)
         async for frame in rig.bus.tail(run, VIEW_TIMELINE, client):
             if not seen:
                 await rig.go_on(run)  # all of it comes while this client is busy

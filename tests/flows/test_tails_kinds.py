@@ -12,7 +12,7 @@ from fetchbox.flow.v1.event_pb2 import Event
 from flows.model import kinds
 from flows.model.types import Run
 from flows.tails import kind_tail
-from flows.tails.stream_tail import Client
+from flows.tails.stream_tail import TailClient
 from kernel.redis import keys
 from kernel.watch import feed
 
@@ -137,7 +137,7 @@ async def test_a_client_that_falls_behind_loses_nothing(rig: TailRig, monkeypatc
 
     starting = asyncio.create_task(start())
     async with asyncio.timeout(PATIENCE):
-        async for frame in rig.bus.tail_kinds(Client(lambda: None, note)):
+        async for frame in rig.bus.tail_kinds(TailClient(lambda: None, note)):
             if not seen:
                 await starting
                 await write()  # all of it comes while this client is busy

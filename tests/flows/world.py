@@ -14,7 +14,7 @@ from fetchbox.flow.v1.event_pb2 import Event
 from flows.definitions.definition import with_defaults
 from flows.engine.attempts import looked_at
 from flows.engine.decide import decide
-from flows.engine.decision import Chance, Decision, Send, Settings
+from flows.engine.decision import Chance, Decision, DecisionSettings, Send
 from flows.engine.job_facts import UNMADE, JobFacts
 from flows.model.codec import iso
 from flows.model.order import HIT, WAIT, Order
@@ -66,7 +66,7 @@ class World:
         """What an engine would do now, which sees the jobs as they are."""
         chance = Chance(lambda: f"run-{next(self.numbers)}", lambda: f"token-{next(self.numbers)}", lambda: 1.0)
         seen = {step.run_id: self.jobs.get(step.run_id, UNMADE) for step in looked_at(self.state, self.now_ms)}
-        settings = Settings(30_000, self.max_event_bytes)
+        settings = DecisionSettings(30_000, self.max_event_bytes)
         return decide(self.order, self.state, seen, self.now_ms, settings, chance, self.objects)
 
     def record(self, made: Decision) -> None:

@@ -24,7 +24,7 @@ import redis.asyncio
 
 import gateway.bootstrap
 import ingest_svc.bootstrap
-from cli.embedded.process import Child
+from cli.embedded.process import LocalProcess
 from fetchbox.config.v1.config_pb2 import Config
 from kernel.ids import uuid7
 from kernel.service.resources import Resources
@@ -402,7 +402,7 @@ async def test_a_service_that_dies_is_told_in_the_stream(config: Config, resourc
         await gate.stop()
 
 
-def _ingest(config: Config, directory: Path) -> Child:
+def _ingest(config: Config, directory: Path) -> LocalProcess:
     store = config.object_store
     path = directory / "fetchbox.toml"
     path.write_text(f"""
@@ -423,7 +423,7 @@ metrics_port = 0
 """)
     argv = [sys.executable, "-m", "cli.main", "serve", "--role=ingest", f"--config={path}"]
     port = int(config.ingest.listen.rpartition(":")[2])
-    return Child("ingest", argv, directory / "ingest.log", lambda: _listens(port), start_timeout=60)
+    return LocalProcess("ingest", argv, directory / "ingest.log", lambda: _listens(port), start_timeout=60)
 
 
 def _listens(port: int) -> bool:

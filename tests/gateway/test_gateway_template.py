@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.template import TemplateError, parse
+from gateway.template import PathTemplateError, parse
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ def test_what_the_grammar_allows(text: str, segments: tuple[str, ...], fields: l
     ],
 )  # fmt: skip
 def test_what_it_does_not(text: str) -> None:
-    with pytest.raises(TemplateError):
+    with pytest.raises(PathTemplateError):
         parse(text)
 
 

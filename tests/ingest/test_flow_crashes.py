@@ -10,7 +10,7 @@ import pytest
 from cli.embedded.valkey import Valkey
 from fetchbox.config.v1.config_pb2 import Config
 from flows.gates import starting
-from flows.gates.starting import Start, Starter
+from flows.gates.starting import RunStarter, Start
 from flows.journal.journal import Opened
 from flows.journal.redis_journal import RedisJournal
 from flows.model import order
@@ -130,7 +130,7 @@ async def test_a_start_whose_reply_was_lost_is_told_its_secrets(flows: Config, r
     bus, journal = InternalBus(), LostReply(resources.redis, flows)
     wiring = StoreWiring(bus, journal)
     await wiring.start()
-    starter = Starter(flows, resources.redis, journal, EventManager(bus), RateLimit(resources.redis, 0))
+    starter = RunStarter(flows, resources.redis, journal, EventManager(bus), RateLimit(resources.redis, 0))
     first, second = [await starter.start(Start("orders", flow_id="r")) for _ in range(2)]
     await wiring.stop()
     await journal.close()

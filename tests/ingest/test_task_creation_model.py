@@ -15,10 +15,10 @@ from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
 from fetchbox.config.v1.config_pb2 import Config
-from ingest_svc.idempotency import Begun, Submits
+from ingest_svc.idempotency import BegunSubmit, Submits
 from ingest_svc.once import Once
 from ingest_svc.task_creation import TaskCreator
-from ingest_svc.task_order import Order
+from ingest_svc.task_order import TaskOrder
 from kernel.auth import Caller
 from kernel.clock import SystemClock
 from kernel.config.loading import defaults
@@ -88,7 +88,7 @@ class SteppedSubmits(Submits):
 
     turns: Turns
 
-    async def begin(self, *args: Any, **more: Any) -> Begun:
+    async def begin(self, *args: Any, **more: Any) -> BegunSubmit:
         begin = super().begin
         return await self.turns.call(lambda: begin(*args, **more), FetchboxError(0, "lost"))
 
@@ -165,7 +165,7 @@ class World:
         creator = TaskCreator(Once(submits, LEASE, Clock()), queue, Ledger(self.clients, self.config), lambda _: None)
         self.made += 1
         new = NewTask(f"j{self.made}", "chat", b"{}", ttl_s=0)
-        order = Order(new=new, idempotency_key="" if name == "alone" else "k", digest="d", window_ms=60_000)
+        order = TaskOrder(new=new, idempotency_key="" if name == "alone" else "k", digest="d", window_ms=60_000)
         self.running[name] = (turns, queue, asyncio.create_task(creator.create(order, Caller("operator"))))
 
     async def _until_waiting(self, turns: Turns, task: asyncio.Task[Any]) -> None:

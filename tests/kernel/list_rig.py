@@ -16,7 +16,7 @@ from kernel.config.loading import defaults
 from kernel.queue.files.lane import ListLane
 from kernel.queue.files.names import ListNames
 from kernel.queue.files.reaper import ListReaper
-from kernel.queue.files.taking import Gate
+from kernel.queue.files.taking import FileGate
 from kernel.queue.work.file_job import FileJob
 from kernel.queue.work.types import Claim, Failure, Settled, Success
 from kernel.redis import keys
@@ -60,7 +60,9 @@ class ListRig:
         self.lanes: list[ListLane] = []
         self.reaper = ListReaper(clients, config, SystemClock())
 
-    async def lane(self, worker: str = "w1", gate: Gate | None = None, clients: RedisClients | None = None) -> ListLane:
+    async def lane(
+        self, worker: str = "w1", gate: FileGate | None = None, clients: RedisClients | None = None
+    ) -> ListLane:
         """A started lane, stopped with the rig."""
         made = ListLane(clients or self.clients, self.config, worker, SystemClock(), gate)
         await made.start()

@@ -13,8 +13,8 @@ from breaker_rig import TimedBook, config_of
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
-from kernel.breakers.book import Standing
-from kernel.breakers.types import Terms
+from kernel.breakers.book import BreakerStanding
+from kernel.breakers.types import BreakerTerms
 from kernel.redis import keys
 from kernel.redis.clients import RedisClients
 from tests.examples import most
@@ -100,7 +100,7 @@ class Machine(RuleBasedStateMachine):
         config = config_of(self.addr, cooldown=COOLDOWN / 1000, window=BUCKETS * BUCKET / 1000, samples=SAMPLES)
         self.clients = self.run(RedisClients.open(config.redis))
         self.run(self.clients.commands.flushall())
-        self.books = [TimedBook(self.clients, Terms.of(config.circuit_breaker), LEASE) for _ in range(2)]
+        self.books = [TimedBook(self.clients, BreakerTerms.of(config.circuit_breaker), LEASE) for _ in range(2)]
         self.model = Model()
         self.tokens: list[str] = []
         self.step(0)
@@ -114,7 +114,7 @@ class Machine(RuleBasedStateMachine):
         self.run(self.clients.close())
         self.loop.close()
 
-    def told(self, standing: Standing) -> None:
+    def told(self, standing: BreakerStanding) -> None:
         assert standing.state == self.model.state
         if standing.state == "open":
             assert self.model.until is not None

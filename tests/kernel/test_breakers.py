@@ -10,8 +10,8 @@ import pytest
 from breaker_rig import TimedBook, becomes, breakers_on, config_of, open_up, terms, until
 
 from kernel.breakers import BreakerGauges, Breakers, result_of
-from kernel.breakers.memory import Memory
-from kernel.breakers.types import Terms
+from kernel.breakers.memory import BreakerMemory
+from kernel.breakers.types import BreakerTerms
 from kernel.redis import keys
 from kernel.redis.clients import RedisClients
 from kernel.telemetry import metrics
@@ -38,7 +38,7 @@ async def timed(redis_server: str) -> AsyncIterator[TimedBook]:
     """A window of 100 s in ten buckets, four samples, a cooldown of 30 s."""
     config = config_of(redis_server, window=100.0)
     clients = await RedisClients.open(config.redis)
-    book = TimedBook(clients, Terms.of(config.circuit_breaker), 10_000)
+    book = TimedBook(clients, BreakerTerms.of(config.circuit_breaker), 10_000)
     yield book
     book.close()
     await clients.close()
@@ -85,10 +85,10 @@ async def test_it_is_half_open_when_the_cooldown_is_over(timed: TimedBook) -> No
 def test_the_terms_are_those_of_the_seed() -> None:
     from kernel.config.loading import defaults  # noqa: PLC0415 - one test of this file looks at the defaults
 
-    made = Terms.of(defaults().circuit_breaker)
+    made = BreakerTerms.of(defaults().circuit_breaker)
     assert (made.threshold, made.min_samples) == (0.5, 20)
     assert (made.buckets * made.bucket, made.cooldown) == (60_000, 30_000)
-    odd = Terms.of(terms(window=0.007))
+    odd = BreakerTerms.of(terms(window=0.007))
     assert (odd.buckets, odd.bucket) == (7, 1)
 
 
@@ -339,7 +339,7 @@ async def _later(met) -> bool:
 
 
 def test_those_turned_away_come_back_spread_out_and_one_of_them_as_the_probe() -> None:
-    memory = Memory(30.0, random.Random(1))
+    memory = BreakerMemory(30.0, random.Random(1))
     memory.shut("h", 100.0, 30.0, opened=True)
     waits = [memory.deferral("h", 110.0) for _ in range(1000)]
     assert waits[0] == 20.0

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 from lane_rig import settings, until
 
-from ingest_svc.idempotency import Begun, Submits
+from ingest_svc.idempotency import BegunSubmit, Submits
 from kernel.redis import keys
 from kernel.redis.clients import RedisClients
 
@@ -20,7 +20,7 @@ async def clients(redis_server: str) -> AsyncIterator[RedisClients]:
     await opened.close()
 
 
-async def _begin(submits: Submits, job_id: str, digest: str = "d", window: int = WINDOW) -> Begun:
+async def _begin(submits: Submits, job_id: str, digest: str = "d", window: int = WINDOW) -> BegunSubmit:
     return await submits.begin(keys.manifest_idempotency("tenant", "default", "key"), digest, job_id, LEASE, window)
 
 
@@ -49,20 +49,20 @@ async def test_a_hundred_submits_with_one_key_make_one_job(clients: RedisClients
 @pytest.mark.fault(2, 56)
 async def test_a_dead_submitter_is_taken_over_with_its_job_id(clients: RedisClients) -> None:
     submits = Submits(clients)
-    assert await _begin(submits, "job-1") == Begun("new", "job-1")
+    assert await _begin(submits, "job-1") == BegunSubmit("new", "job-1")
     running = await _begin(submits, "job-2")
     assert running.state == "running"
     assert 0 < running.wait_ms <= LEASE
     taken = await until(lambda: _begin(submits, "job-2"), lambda begun: begun.state != "running")
-    assert taken == Begun("taken_over", "job-1")
+    assert taken == BegunSubmit("taken_over", "job-1")
     assert (await _begin(submits, "job-3")).state == "running"
     assert await submits.finish(keys.manifest_idempotency("tenant", "default", "key"), "job-1", b"answer")
-    assert await _begin(submits, "job-4") == Begun("done", "job-1", answer=b"answer")
+    assert await _begin(submits, "job-4") == BegunSubmit("done", "job-1", answer=b"answer")
 
 
 async def test_the_same_call_again_gets_the_same_answer(clients: RedisClients) -> None:
     submits = Submits(clients)
-    assert await _begin(submits, "job-1") == await _begin(submits, "job-1") == Begun("new", "job-1")
+    assert await _begin(submits, "job-1") == await _begin(submits, "job-1") == BegunSubmit("new", "job-1")
     taken = await until(lambda: _begin(submits, "job-2"), lambda begun: begun.state == "taken_over")
     assert await _begin(submits, "job-2") == taken
 

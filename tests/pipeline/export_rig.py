@@ -19,8 +19,8 @@ from kernel.service.resources import Resources
 from pipeline.bootstrap import wired
 from pipeline.export.chain import Chain
 from pipeline.export.exporter import Exporter
-from pipeline.export.publishing import Publisher
-from pipeline.export.streams import StreamSource
+from pipeline.export.publishing import LakePublisher
+from pipeline.export.streams import ExportStreamSource
 from pipeline.lake.epochs import Marker
 from pipeline.lake.store import LakeStore
 from pipeline.tables import BY_NAME, STATUS
@@ -44,7 +44,7 @@ class Rig:
 
     def chain(self, table: str = "status") -> Chain:
         """One more exporter of one partition, which knows nothing."""
-        source = StreamSource(self.resources.redis, BY_NAME[table], 0)
+        source = ExportStreamSource(self.resources.redis, BY_NAME[table], 0)
         return Chain(source, self.lake, self.config.exporter)
 
     def exporter(self) -> Exporter:
@@ -54,7 +54,7 @@ class Rig:
     def partition(self) -> Exporter:
         """One that has only this partition."""
         chain = self.chain()
-        publisher = Publisher([chain], Exported(self.resources.redis, 60_000))
+        publisher = LakePublisher([chain], Exported(self.resources.redis, 60_000))
         return Exporter(self.resources.redis, [chain], publisher, self.config.exporter)
 
     async def add(self, count: int, first: int = 0) -> list[str]:

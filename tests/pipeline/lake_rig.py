@@ -16,7 +16,7 @@ from google.protobuf.message import Message
 from kernel.log.messages import PAYLOAD
 from kernel.log.offsets import next_id, parse_id
 from pipeline.lake.compaction import OTHERS, CompactFile, Compaction
-from pipeline.lake.layout import Layout, Segment, day_of
+from pipeline.lake.layout import LakeSegment, Layout, day_of
 from pipeline.lake.segments import CONTENT_TYPE, SegmentFacts, encode
 from pipeline.schema.decoding import decode
 from pipeline.schema.rows import Row
@@ -86,7 +86,7 @@ class Lake:
         place = (table.name, partition, epoch)
         start = self._ends.get(place, "0-0")
         self._ends[place] = rows[-1].id
-        segment = Segment.behind(table, partition, epoch, start, rows[0].id)
+        segment = LakeSegment.behind(table, partition, epoch, start, rows[0].id)
         size = sum(len(value) for row in rows for value in row.fields.values())
         facts = SegmentFacts(rows[0].id, rows[-1].id, len(rows), size, added=0, server="test")
         key = self.layout.segment(segment)

@@ -9,11 +9,11 @@ from datetime import UTC, date, datetime, timedelta
 from kernel.objects import ObjectInfo
 from pipeline.lake.compaction import OTHERS, CompactFile, Compaction
 from pipeline.lake.contents import is_commit, sort
-from pipeline.lake.layout import Layout, Segment, day_of
+from pipeline.lake.layout import LakeSegment, Layout, day_of
 from pipeline.lake.store import Stored
 from pipeline.retention.planner import plan
-from pipeline.retention.policy import Policy, Rule
-from pipeline.retention.verdicts import Compacting, Plan
+from pipeline.retention.policy import Policy, RetentionRule
+from pipeline.retention.verdicts import Compacting, RetentionPlan
 from pipeline.spark.reading import plan as reading
 from pipeline.tables import TABLES, Table
 
@@ -27,12 +27,17 @@ Row = tuple[str, str]
 
 
 def policy(
-    *, days: float = 4, tenants: dict[str, float] | None = None, cap: int = 0, keep_hours: int = 24, **others: Rule
+    *,
+    days: float = 4,
+    tenants: dict[str, float] | None = None,
+    cap: int = 0,
+    keep_hours: int = 24,
+    **others: RetentionRule,
 ) -> Policy:
     """The same for all tables, in days."""
     own = {name: round(kept * DAY_MS) for name, kept in (tenants or {}).items()}
-    rule = Rule(round(days * DAY_MS), cap, own)
-    long = Rule(90 * DAY_MS)
+    rule = RetentionRule(round(days * DAY_MS), cap, own)
+    long = RetentionRule(90 * DAY_MS)
     return Policy(
         tables={table.name: rule for table in TABLES},
         ledger=others.get("ledger", long),
@@ -71,18 +76,18 @@ class World:
         place = (table.name, partition, epoch)
         start = self.ends.get(place, 0)
         self.ends[place] = max(at_ms, start + 1)
-        key = LAYOUT.segment(Segment(table.name, partition, epoch, (start, 0), day_of(self.ends[place])))
+        key = LAYOUT.segment(LakeSegment(table.name, partition, epoch, (start, 0), day_of(self.ends[place])))
         rows = frozenset(rows)
         self.put(key, size=100 + 10 * len(rows), rows=rows)
         return key
 
-    def plan(self, rules: Policy) -> Plan:
+    def plan(self, rules: Policy) -> RetentionPlan:
         """What retention would do now."""
         documents = {key: thing.document for key, thing in self.things.items() if is_commit(LAYOUT, key)}
         contents = sort(LAYOUT, [thing.info for thing in self.things.values()], documents)
         return plan(contents, rules, self.now_ms)
 
-    def do(self, plan: Plan, steps: int = 1 << 30) -> int:
+    def do(self, plan: RetentionPlan, steps: int = 1 << 30) -> int:
         """Does it, or only the first so many steps, of which a compaction has three; how many there were."""
         done = 0
         for decision in plan.drops[:steps]:

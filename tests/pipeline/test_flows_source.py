@@ -22,7 +22,7 @@ from kernel.redis import keys
 from kernel.service.resources import Resources
 from pipeline.export.chain import Chain
 from pipeline.export.flows_source import FlowsSource
-from pipeline.export.source import Page
+from pipeline.export.source import SourcePage
 from pipeline.lake.layout import day_of
 from pipeline.lake.store import LakeStore
 from tests.examples import most
@@ -72,7 +72,7 @@ async def _ends(resources: Resources) -> dict[str, int]:
 
 async def _all(
     source: FlowsSource, after: str = START, *, max_rows: int = 1000, max_bytes: int = MUCH
-) -> tuple[list[Page], str]:
+) -> tuple[list[SourcePage], str]:
     """Every page with rows, and how far they go."""
     pages = []
     while (page := await source.read(after, max_rows=max_rows, max_bytes=max_bytes)).rows:
@@ -82,7 +82,7 @@ async def _all(
     return pages, after
 
 
-def _flows(pages: Sequence[Page]) -> list[str]:
+def _flows(pages: Sequence[SourcePage]) -> list[str]:
     return list(dict.fromkeys(row.extra["flow_id"] for page in pages for row in page.rows))
 
 

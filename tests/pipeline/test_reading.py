@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pipeline.lake.compaction import OTHERS, CompactFile, Compaction
 from pipeline.lake.errors import LakeFileError
-from pipeline.lake.layout import Layout, Segment, day_of
+from pipeline.lake.layout import LakeSegment, Layout, day_of
 from pipeline.lake.store import Stored
 from pipeline.spark.reading import File, bins, plan
 from pipeline.tables import STATUS
@@ -23,7 +23,7 @@ HOUR = 3_600_000
 
 def stored(first: int, *, start: int = 0, partition: int = 0, epoch: int = 1, size: int = 1000) -> Stored:
     """A segment whose first entry has the time `first` (ms), behind `start`."""
-    segment = Segment.behind(STATUS, partition, epoch, f"{start}-0", f"{first}-0")
+    segment = LakeSegment.behind(STATUS, partition, epoch, f"{start}-0", f"{first}-0")
     return Stored(segment, LAYOUT.segment(segment), size, first)
 
 

@@ -22,11 +22,11 @@ from kernel.clock import SystemClock
 from kernel.objects import ObjectStore, ObjectStoreError
 from pipeline.lake.compaction import CompactFile, Compaction
 from pipeline.lake.errors import LakeFileError
-from pipeline.lake.layout import Layout, Segment
+from pipeline.lake.layout import LakeSegment, Layout
 from pipeline.lake.store import LakeStore
-from pipeline.retention.deed import Deed, Outcome
+from pipeline.retention.deed import Deed, DeedOutcome
 from pipeline.retention.run import Retention
-from pipeline.retention.verdicts import Compacting, Plan, Verdict
+from pipeline.retention.verdicts import Compacting, RetentionPlan, RetentionVerdict
 from pipeline.tables import STATUS, TASKS
 from tests.kernel.objects.flaky_s3 import FlakyS3
 from tests.pipeline.lake_rig import Lake
@@ -45,7 +45,7 @@ def _no_spark() -> SparkSession:
     raise AssertionError("nothing is to be compacted")
 
 
-def _retained(config: Config, days: int, ms: int = 0) -> tuple[Plan, Outcome]:
+def _retained(config: Config, days: int, ms: int = 0) -> tuple[RetentionPlan, DeedOutcome]:
     with Retention(config, StandingClock(NOON + timedelta(days=days, milliseconds=ms))) as retention:
         plan = retention.plan()
         return plan, retention.run(plan, _no_spark)
@@ -68,7 +68,9 @@ async def _fill(config: Config, keys: list[str]) -> None:
 def _segments(config: Config, count: int, day: date = DAY, partition: int = 0, first: int = 0) -> list[str]:
     layout = Layout(config.lake.prefix)
     start = at(day, 0)
-    return [layout.segment(Segment("tasks", partition, 1, (start + n, 0), day)) for n in range(first, first + count)]
+    return [
+        layout.segment(LakeSegment("tasks", partition, 1, (start + n, 0), day)) for n in range(first, first + count)
+    ]
 
 
 @pytest.mark.timeout(120)
@@ -78,7 +80,7 @@ def test_2500_objects_are_all_deleted(config: Config, lake: Lake) -> None:
     _hidden(config, days=19)
     assert set(over) <= set(lake.keys("raw"))
     plan, outcome = _retained(config, days=20)
-    assert {one.info.key for one in plan.of(Verdict.DROP)} == set(over)
+    assert {one.info.key for one in plan.of(RetentionVerdict.DROP)} == set(over)
     assert (outcome.deleted, outcome.deleted_bytes, outcome.remaining) == (2500, 50_000, {})
     assert lake.keys("raw") == newest
     record = lake.keys("retention")[-1]
@@ -147,7 +149,7 @@ async def test_a_fast_clock_does_nothing(config: Config, lake: Lake, monkeypatch
     true_ms = SystemClock().now_ms()
     monkeypatch.setattr(SystemClock, "now_ms", lambda _: true_ms + 400 * 86_400_000)
 
-    def run() -> Plan:
+    def run() -> RetentionPlan:
         with Retention(config) as retention:
             return retention.plan()
 
@@ -164,7 +166,7 @@ async def test_a_commit_of_ones_own_is_known_whatever_its_etag(config: Config, l
     file = CompactFile(f"{lake.layout.root}compact/tasks/day={day}/000001/a/_/0.parquet", "_", 1, 3, "")
     lake.put(file.key, b"abc")
     compacting = Compacting("tasks", DAY, 1, (), (), (), (), (), "")
-    first, again = Outcome(0), Outcome(0)
+    first, again = DeedOutcome(0), DeedOutcome(0)
     try:
         await deed.commit(compacting, (file,), deed.now_ms(), first)
         [key] = first.compacted

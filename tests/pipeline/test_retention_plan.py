@@ -10,17 +10,17 @@ import pytest
 from fetchbox.config.v1.config_pb2 import Config
 from kernel.config.loading import ConfigError, defaults, load
 from pipeline.lake.compaction import OTHERS
-from pipeline.lake.layout import Segment
+from pipeline.lake.layout import LakeSegment
 from pipeline.lake.snapshots import LedgerSnapshot, SnapshotFile, commit_key, file_key, slot_of
-from pipeline.retention.policy import Policy, Rule
-from pipeline.retention.verdicts import Plan, Verdict
+from pipeline.retention.policy import Policy, RetentionRule
+from pipeline.retention.verdicts import RetentionPlan, RetentionVerdict
 from pipeline.tables import LOGS, STATUS, TASKS
 from tests.pipeline.retention_world import DAY_MS, FIRST, HOUR_MS, LAYOUT, START_MS, World, policy
 
 RULES = policy(days=4, tenants={"acme": 2})
 
 
-def _verdicts(plan: Plan, verdict: Verdict) -> list[str]:
+def _verdicts(plan: RetentionPlan, verdict: RetentionVerdict) -> list[str]:
     return sorted(one.info.key for one in plan.of(verdict))
 
 
@@ -72,9 +72,9 @@ def test_age_counts_from_the_end_of_the_day() -> None:
     assert (commit.files, commit.replaces) == ((), (key,))
     world.do(world.plan(policy(days=5)))
     world.sleep(DAY_MS - 1)
-    assert _verdicts(world.plan(policy(days=5)), Verdict.DROP) == []
+    assert _verdicts(world.plan(policy(days=5)), RetentionVerdict.DROP) == []
     world.sleep(1)
-    assert _verdicts(world.plan(policy(days=5)), Verdict.DROP) == [key]
+    assert _verdicts(world.plan(policy(days=5)), RetentionVerdict.DROP) == [key]
 
 
 def test_what_was_compacted_stays_for_readers() -> None:
@@ -85,7 +85,7 @@ def test_what_was_compacted_stays_for_readers() -> None:
     world.sleep(DAY_MS - 1)
     assert world.plan(RULES).empty
     world.sleep(1)
-    assert _verdicts(world.plan(RULES), Verdict.DROP) == [key]
+    assert _verdicts(world.plan(RULES), RetentionVerdict.DROP) == [key]
 
 
 def test_what_comes_back_goes_again() -> None:
@@ -98,7 +98,7 @@ def test_what_comes_back_goes_again() -> None:
     world.do(world.plan(RULES))
     world.put(key, rows=rows)
     plan = world.plan(RULES)
-    assert (plan.compactions, _verdicts(plan, Verdict.DROP)) == ((), [key])
+    assert (plan.compactions, _verdicts(plan, RetentionVerdict.DROP)) == ((), [key])
 
 
 def test_files_of_a_tenant_whose_time_is_over_count_no_longer() -> None:
@@ -114,7 +114,7 @@ def test_files_of_a_tenant_whose_time_is_over_count_no_longer() -> None:
     world.do(plan)
     assert world.rows(TASKS) == {("", "2"), ("", "3")}
     world.sleep(DAY_MS)
-    assert [key for key in _verdicts(world.plan(RULES), Verdict.DROP) if "/acme/" in key]
+    assert [key for key in _verdicts(world.plan(RULES), RetentionVerdict.DROP) if "/acme/" in key]
 
 
 def test_a_tenant_that_gets_its_own_time_gets_files_of_its_own() -> None:
@@ -155,9 +155,9 @@ def test_files_of_compactions_that_did_not_end_are_collected_a_day_later() -> No
     world.do(world.plan(RULES))
     [orphan] = [key for key in world.things if "/1/" in key]
     world.sleep(DAY_MS - 1)
-    assert orphan not in _verdicts(world.plan(RULES), Verdict.DROP)
+    assert orphan not in _verdicts(world.plan(RULES), RetentionVerdict.DROP)
     world.sleep(1)
-    assert orphan in _verdicts(world.plan(RULES), Verdict.DROP)
+    assert orphan in _verdicts(world.plan(RULES), RetentionVerdict.DROP)
 
 
 def test_a_file_that_is_missing_is_made_again_as_long_as_its_segments_are_there() -> None:
@@ -168,7 +168,7 @@ def test_a_file_that_is_missing_is_made_again_as_long_as_its_segments_are_there(
     del world.things[file]
     world.sleep(DAY_MS)
     plan = world.plan(RULES)
-    assert _verdicts(plan, Verdict.DROP) == []
+    assert _verdicts(plan, RetentionVerdict.DROP) == []
     world.do(plan)
     assert ("", "0-0") in world.rows(TASKS)
 
@@ -201,9 +201,9 @@ def test_rows_go_a_day_after_they_have_stopped_to_count_however_late_that_is() -
     assert set(files) <= world.things.keys()
     world.sleep(1)
     plan = world.plan(RULES)
-    assert set(files) & set(_verdicts(plan, Verdict.DROP))
+    assert set(files) & set(_verdicts(plan, RetentionVerdict.DROP))
     world.do(plan)
-    [commit] = _verdicts(world.plan(RULES), Verdict.DROP)
+    [commit] = _verdicts(world.plan(RULES), RetentionVerdict.DROP)
     assert commit == LAYOUT.compaction("tasks", FIRST, 2)
     world.do(world.plan(RULES))
     assert [key for key in world.things if f"day={FIRST}" in key] == []
@@ -256,12 +256,12 @@ def test_a_cap_takes_the_oldest_days_and_never_today() -> None:
     world.now_ms = START_MS + 3 * DAY_MS + HOUR_MS
     rules = policy(days=40, cap=450)
     plan = world.plan(rules)
-    assert _verdicts(plan, Verdict.RETIRE) == keys[:2]
+    assert _verdicts(plan, RetentionVerdict.RETIRE) == keys[:2]
     assert plan.over == ()
     world.do(plan)
     assert world.plan(rules).empty
     tight = world.plan(policy(days=40, cap=1))
-    assert _verdicts(tight, Verdict.RETIRE) == [keys[2]]
+    assert _verdicts(tight, RetentionVerdict.RETIRE) == [keys[2]]
     assert "tasks has 200 bytes" in tight.over[0]
 
 
@@ -281,7 +281,7 @@ def test_markers_stay_as_long_as_any_table_and_the_newest_for_ever() -> None:
     world.now_ms = START_MS + 92 * DAY_MS - 1
     assert world.plan(RULES).empty
     world.sleep(1)
-    assert _verdicts(world.plan(RULES), Verdict.DROP) == keys[:1]
+    assert _verdicts(world.plan(RULES), RetentionVerdict.DROP) == keys[:1]
 
 
 def test_what_is_not_known_is_left_alone() -> None:
@@ -303,13 +303,13 @@ def test_quarantine_has_a_time_and_a_cap_of_its_own() -> None:
     world = World()
     keys = []
     for day in range(3):
-        segment = Segment("dlq", 0, 1, (START_MS + day * DAY_MS, 0), FIRST + timedelta(days=day))
+        segment = LakeSegment("dlq", 0, 1, (START_MS + day * DAY_MS, 0), FIRST + timedelta(days=day))
         keys.append(LAYOUT.segment(segment, "quarantine"))
         world.put(keys[-1], size=100)
     world.now_ms = START_MS + 3 * DAY_MS
-    assert _verdicts(world.plan(policy(quarantine=Rule(90 * DAY_MS, 150))), Verdict.DROP) == keys[:2]
+    assert _verdicts(world.plan(policy(quarantine=RetentionRule(90 * DAY_MS, 150))), RetentionVerdict.DROP) == keys[:2]
     world.now_ms = START_MS + 12 * DAY_MS
-    assert _verdicts(world.plan(policy(quarantine=Rule(10 * DAY_MS))), Verdict.DROP) == keys[:1]
+    assert _verdicts(world.plan(policy(quarantine=RetentionRule(10 * DAY_MS))), RetentionVerdict.DROP) == keys[:1]
 
 
 def _snapshot(world: World, day: int, size: int = 100, *, broken: bool = False) -> list[str]:
@@ -329,20 +329,20 @@ def test_the_newest_valid_snapshot_stays_whatever_its_age() -> None:
     old, newest = _snapshot(world, 0), _snapshot(world, 1)
     _snapshot(world, 2, broken=True)
     world.now_ms = START_MS + 4000 * DAY_MS
-    plan = world.plan(policy(ledger=Rule(30 * DAY_MS, 50)))
-    dropped = _verdicts(plan, Verdict.DROP)
+    plan = world.plan(policy(ledger=RetentionRule(30 * DAY_MS, 50)))
+    dropped = _verdicts(plan, RetentionVerdict.DROP)
     assert set(old) < set(dropped)
     assert set(newest).isdisjoint(dropped)
     assert "100 bytes" in plan.over[0]
     world.do(plan)
-    assert world.plan(policy(ledger=Rule(30 * DAY_MS, 50))).empty
+    assert world.plan(policy(ledger=RetentionRule(30 * DAY_MS, 50))).empty
 
 
 def test_a_cap_of_the_ledger_takes_the_oldest_snapshots() -> None:
     world = World()
     snapshots = [_snapshot(world, day, size) for day, size in enumerate([10, 100, 100, 100])]
-    plan = world.plan(policy(ledger=Rule(30 * DAY_MS, 250)))
-    assert _verdicts(plan, Verdict.DROP) == sorted([*snapshots[0], *snapshots[1]])
+    plan = world.plan(policy(ledger=RetentionRule(30 * DAY_MS, 250)))
+    assert _verdicts(plan, RetentionVerdict.DROP) == sorted([*snapshots[0], *snapshots[1]])
     assert plan.over == ()
 
 
@@ -353,7 +353,7 @@ def test_files_of_snapshots_without_a_commit_are_collected_a_day_later() -> None
     world.sleep(DAY_MS - 1)
     assert world.plan(RULES).empty
     world.sleep(1)
-    assert len(_verdicts(world.plan(RULES), Verdict.DROP)) == 1
+    assert len(_verdicts(world.plan(RULES), RetentionVerdict.DROP)) == 1
 
 
 def test_no_tenant_has_the_name_of_all_others(tmp_path: Path) -> None:

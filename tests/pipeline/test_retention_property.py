@@ -8,7 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from pipeline.retention.verdicts import Plan
+from pipeline.retention.verdicts import RetentionPlan
 from pipeline.tables import TASKS
 from tests.examples import most
 from tests.pipeline.retention_world import DAY_MS, HOUR_MS, START_MS, Row, World, midnight, policy
@@ -101,7 +101,7 @@ class Retention(RuleBasedStateMachine):
         one, other = self.world.plan(self.rules), self.world.plan(self.rules)
         self._judged(one)
         self.world.do(one)
-        self.world.do(Plan(other.now_ms, (), other.compactions, other.retirings, ()))
+        self.world.do(RetentionPlan(other.now_ms, (), other.compactions, other.retirings, ()))
 
     @invariant()
     def nothing_is_lost(self) -> None:
@@ -128,7 +128,7 @@ class Retention(RuleBasedStateMachine):
         day = date.fromisoformat(key.split("/day=")[1][:10])
         self.written |= dict.fromkeys(self.world.things[key].rows, day)
 
-    def _judged(self, plan: Plan) -> None:
+    def _judged(self, plan: RetentionPlan) -> None:
         """From now on rows may go whose time is over by this policy, and no others."""
         assert len({one.info.key for one in plan.decisions}) == len(plan.decisions) == len(self.world.things)
         assert all(one.why for one in plan.decisions)

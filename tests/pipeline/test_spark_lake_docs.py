@@ -11,7 +11,7 @@ import pytest
 
 from fetchbox.config.v1.config_pb2 import Config
 from pipeline.export.ledger import LEDGER
-from pipeline.lake.layout import Segment
+from pipeline.lake.layout import LakeSegment
 from pipeline.lake.segments import encode
 from pipeline.lake.snapshots import LedgerSnapshot, SnapshotFile, commit_key, file_key
 from pipeline.schema.columns import arrow_schema
@@ -61,7 +61,7 @@ def filled(lake: Lake) -> None:
 
 def _rows(lake: Lake, table: Table, *rows: dict[str, Any]) -> None:
     placed = [{"entry_partition": 0, "entry_id": f"{n}-0", "entry_time": AT, **row} for n, row in enumerate(rows, 1)]
-    key = lake.layout.segment(Segment(table.name, 0, 1, (0, 0), AT.date()))
+    key = lake.layout.segment(LakeSegment(table.name, 0, 1, (0, 0), AT.date()))
     lake.put(key, encode(pa.Table.from_pylist(placed, arrow_schema(table)), {}))
 
 

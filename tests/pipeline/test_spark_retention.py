@@ -17,9 +17,9 @@ from fetchbox.config.v1.config_pb2 import Config
 from fetchbox.jobs.jobs_pb2 import DeadLetterTask, DownloadTask, JobLog, JobStatus, QueuedTask
 from kernel.objects import ObjectStoreError
 from pipeline.lake.compaction import OTHERS, Compaction
-from pipeline.retention.deed import Outcome
+from pipeline.retention.deed import DeedOutcome
 from pipeline.retention.run import Retention
-from pipeline.retention.verdicts import Plan
+from pipeline.retention.verdicts import RetentionPlan
 from pipeline.spark.lake import read
 from pipeline.tables import DLQ, LOGS, STATUS, TABLES, TASKS, Table
 from tests.kernel.objects.flaky_s3 import FlakyS3
@@ -35,7 +35,9 @@ def _now() -> StandingClock:
     return StandingClock(datetime.now(UTC))
 
 
-def _retained(config: Config, spark: SparkSession, clock: StandingClock | None = None) -> tuple[Plan, Outcome]:
+def _retained(
+    config: Config, spark: SparkSession, clock: StandingClock | None = None
+) -> tuple[RetentionPlan, DeedOutcome]:
     with Retention(config, clock or _now()) as retention:
         plan = retention.plan()
         outcome = retention.run(plan, lambda: spark)
@@ -169,7 +171,7 @@ def test_two_at_once(spark: SparkSession, config: Config, lake: Lake) -> None:
     lake.write(TASKS, [(at(DAY, hour), _task(hour)) for hour in range(4)])
     together = threading.Barrier(2)
 
-    def one() -> Outcome:
+    def one() -> DeedOutcome:
         with Retention(config, _now()) as retention:
             plan = retention.plan()
             together.wait(60)

@@ -190,7 +190,7 @@ async def test_each_enqueued_file_has_a_span_whose_ids_travel_with_its_job(
 
 
 def test_the_outcomes_are_a_bounded_set_of_labels() -> None:
-    from producer_svc.reports import Outcome  # noqa: PLC0415  # one test asks
+    from producer_svc.reports import ScanOutcome  # noqa: PLC0415  # one test asks
 
     seen = {
         sample.labels["outcome"]
@@ -198,5 +198,5 @@ def test_the_outcomes_are_a_bounded_set_of_labels() -> None:
         for sample in family.samples
         if sample.name == "fetchbox_producer_files_total"
     }
-    assert seen <= set(Outcome)
-    assert len(Outcome) <= 50
+    assert seen <= set(ScanOutcome)
+    assert len(ScanOutcome) <= 50

@@ -11,7 +11,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from cli.embedded.process import Child, StartError
+from cli.embedded.process import LocalProcess, StartError
 from cli.embedded.seaweed import SeaweedFS
 from cli.embedded.stack import EmbeddedStack
 from cli.embedded.valkey import Valkey
@@ -108,14 +108,14 @@ def test_stack_configures_a_config(tmp_path: Path) -> None:
 
 
 def test_a_child_that_ends_at_start_is_told_with_its_log(tmp_path: Path) -> None:
-    child = Child("failing", [sys.executable, "-c", "print('broken'); exit(3)"], tmp_path / "log", lambda: False)
+    child = LocalProcess("failing", [sys.executable, "-c", "print('broken'); exit(3)"], tmp_path / "log", lambda: False)
     with pytest.raises(StartError, match=r"(?s)failing ended with code 3.*broken"):
         child.start()
 
 
 def test_a_child_that_never_gets_ready_is_killed(tmp_path: Path) -> None:
     argv = [sys.executable, "-c", "import time; time.sleep(60)"]
-    child = Child("silent", argv, tmp_path / "log", lambda: False, start_timeout=0.3)
+    child = LocalProcess("silent", argv, tmp_path / "log", lambda: False, start_timeout=0.3)
     with pytest.raises(StartError, match="made no progress for"):
         child.start()
     assert not child.running
@@ -124,7 +124,7 @@ def test_a_child_that_never_gets_ready_is_killed(tmp_path: Path) -> None:
 def test_a_child_that_ignores_sigterm_is_killed(tmp_path: Path) -> None:
     code = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(60)"
     log = tmp_path / "log"
-    child = Child("deaf", [sys.executable, "-c", code], log, lambda: log.exists() and "up" in log.read_text())
+    child = LocalProcess("deaf", [sys.executable, "-c", code], log, lambda: log.exists() and "up" in log.read_text())
     child.start()
     assert child.stop(grace=0.2) == -signal.SIGKILL
 
@@ -174,11 +174,11 @@ def test_one_that_makes_progress_is_waited_for_and_one_that_never_gets_ready_is_
     ready = tmp_path / "ready"
     lines = "import pathlib, time\nfor n in range(12):\n    print(n, flush=True)\n    time.sleep(0.25)\n"
     slow = [sys.executable, "-c", f"{lines}pathlib.Path({str(ready)!r}).touch()\ntime.sleep(600)"]
-    child = Child("slow", slow, tmp_path / "slow.log", ready.exists, start_timeout=2.0)
+    child = LocalProcess("slow", slow, tmp_path / "slow.log", ready.exists, start_timeout=2.0)
     child.start()
     child.kill9()
     endless = [sys.executable, "-c", "while True:\n    pass"]
-    child = Child("endless", endless, tmp_path / "endless.log", lambda: False, start_timeout=0.2)
+    child = LocalProcess("endless", endless, tmp_path / "endless.log", lambda: False, start_timeout=0.2)
     with pytest.raises(StartError, match="was not ready within 2 s"):
         child.start()
     assert not child.running

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from cli.flows import words
 from cli.flows.chart import Chart
-from cli.flows.course import Course
+from cli.flows.course import RunCourse
 from fetchbox.flow.v1.event_pb2 import Event
 from flows.model.codec import iso
 from tests.examples import most
@@ -54,15 +54,15 @@ ENDING = [
 ]
 
 
-def drawn(course: Course, now: float, width: int = 80, **options: Any) -> list[str]:
+def drawn(course: RunCourse, now: float, width: int = 80, **options: Any) -> list[str]:
     console = Console(file=io.StringIO(), width=width, **options)
     console.print(Chart(course, STEPS, BEGAN + int(now * 1000)))
     assert isinstance(console.file, io.StringIO)
     return [line.rstrip() for line in console.file.getvalue().splitlines()]
 
 
-def course_of(events: list[Event]) -> Course:
-    course = Course()
+def course_of(events: list[Event]) -> RunCourse:
+    course = RunCourse()
     for one in events:
         course.told(one)
     return course

@@ -10,7 +10,7 @@ from kernel.handlers import TaskError
 from tests.fetching.origin import answer
 from tests.tasks.conftest import Answered
 from tests.tasks.wire import DONE, STOP, delta, events, http, piecewise, texts
-from worker_svc.tasks.fault import Fault, fault_of
+from worker_svc.tasks.fault import ModelFault, fault_of
 
 BAD = {"code": 500, "message": "kaputt", "type": "server_error"}
 HALF = texts()[:3]
@@ -127,7 +127,7 @@ async def test_ms_24_the_callers_fault_is_final_and_readable(answered: Answered,
     """MS-24."""
     error = await failed(answered, http(json.dumps(told).encode(), kind="application/json", status=status))
     assert not is_retryable(error.code)
-    assert fault_of(error.code) is Fault.CALLER
+    assert fault_of(error.code) is ModelFault.CALLER
     assert error.message.endswith("kaputt")
     assert "{" not in error.message
 
@@ -174,7 +174,7 @@ async def test_ms_23_the_time_to_wait_is_read(answered: Answered, headers: list[
     """MS-23."""
     error = await failed(answered, answer(b"{}", *headers, status="429 Too Many Requests"))
     assert error.retry_after == wait
-    assert fault_of(error.code) is Fault.RATE_LIMITED
+    assert fault_of(error.code) is ModelFault.RATE_LIMITED
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from kernel.handlers import TaskError
 from tests.tasks.conftest import Answered
 from tests.tasks.recorder import Recorder
 from tests.tasks.wire import DONE, PIECES, STOP, TEXT, call, calls_of, delta, events, http, piecewise, texts
-from worker_svc.tasks.fault import Fault, fault_of
+from worker_svc.tasks.fault import ModelFault, fault_of
 
 T = texts()
 CITY = '{"city": "Bonn"}'
@@ -218,7 +218,7 @@ async def test_no_wait_lifts_a_limit_of_the_account(answered: Answered, code: st
             await answered(piecewise(body, 500))
         assert caught.value.code in {"HANDLER_HTTP_402", "HANDLER_HTTP_403"}
         assert not is_retryable(caught.value.code)
-        assert (fault_of(caught.value.code), caught.value.retry_after) == (Fault.CALLER, None)
+        assert (fault_of(caught.value.code), caught.value.retry_after) == (ModelFault.CALLER, None)
 
 
 @pytest.mark.parametrize(

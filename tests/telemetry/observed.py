@@ -22,7 +22,7 @@ from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_serv
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from cli.embedded.ports import free_ports
-from cli.embedded.process import Child
+from cli.embedded.process import LocalProcess
 from cli.local import LocalPlatform
 from cli.ready import is_ready
 from cli.sample_site import SampleSite
@@ -100,7 +100,7 @@ class Observed:
     collector: Collector
     site: SampleSite
     scan_dir: Path
-    reaper: Child
+    reaper: LocalProcess
     metrics: dict[str, int] = field(default_factory=dict)
     """The port of the metrics of each role."""
     jobs: dict[str, str] = field(default_factory=dict)
@@ -150,12 +150,12 @@ def observed(data: Path, site: SampleSite, model: ModelServer) -> Iterator[Obser
                 reaper.stop()
 
 
-def _reaper(platform: LocalPlatform, port: int) -> Child:
+def _reaper(platform: LocalPlatform, port: int) -> LocalProcess:
     ready = platform.data / "ready" / "reaper"
     argv = [sys.executable, "-P", "-m", "cli.main", "serve", "--role=reaper", f"--ready-file={ready}"]
     environ = {**_plain(), **platform.environ, "OBSERVABILITY_METRICS_PORT": str(port)}
     log = platform.data / "logs" / "reaper.log"
-    child = Child("reaper", argv, log, lambda: is_ready(ready, child.pid), environ=environ, start_timeout=60)
+    child = LocalProcess("reaper", argv, log, lambda: is_ready(ready, child.pid), environ=environ, start_timeout=60)
     return child
 
 

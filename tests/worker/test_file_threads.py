@@ -15,7 +15,7 @@ from tests.worker.conftest import eventually
 from tests.worker.file_rig import open_descriptors
 from worker_svc.files.failure import FileFailure
 from worker_svc.files.opening import CHUNK, OpenFile
-from worker_svc.files.roots import Place, Roots
+from worker_svc.files.roots import FilePlace, Roots
 from worker_svc.files.threads import Threads
 
 
@@ -87,7 +87,7 @@ async def test_a_file_that_was_opened_for_nobody_is_closed(tmp_path: Path) -> No
     threads.close()
 
 
-def _place(root: Path, name: str, body: bytes = b"inside") -> Place:
+def _place(root: Path, name: str, body: bytes = b"inside") -> FilePlace:
     path = root / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(body)

@@ -11,7 +11,7 @@ import pytest
 
 from cli.sample_site import SampleSite
 from fetchbox.config.v1.config_pb2 import Config
-from flows.engine.sending import Manifest, Postponed
+from flows.engine.sending import Postponed, StepManifest
 from flows.model.course import Problem
 from kernel.config.loading import defaults
 from kernel.ledger import Ledger
@@ -109,7 +109,7 @@ async def test_a_job_whose_submitter_died_is_stopped_with_its_run(
     submits, made = Submitting(config), asyncio.Queue[Any]()
     async with Client.serving(config, resources), EngineRig.at(config, resources) as box:
 
-        async def never_told(manifest: Manifest) -> Any:
+        async def never_told(manifest: StepManifest) -> Any:
             made.put_nowait(await submits.submit(manifest))
             await asyncio.Event().wait()
 
@@ -148,8 +148,8 @@ async def test_ingest_that_is_away_is_no_fault_of_the_manifest() -> None:
     config.worker.ingest = "127.0.0.1:1"
     submits = Submitting(config)
     try:
-        told = await submits.submit(Manifest("default", "", b"{}", "key"))
-        again = await submits.submit(Manifest("default", "", b"{}", "another"))
+        told = await submits.submit(StepManifest("default", "", b"{}", "key"))
+        again = await submits.submit(StepManifest("default", "", b"{}", "another"))
     finally:
         await submits.stop()
     assert isinstance(told, Postponed)
@@ -161,7 +161,7 @@ async def test_ingest_that_is_away_is_no_fault_of_the_manifest() -> None:
 async def test_one_submit_finds_out_that_ingest_is_back(resources: Resources, config: Config) -> None:
     config.worker.ingest = config.ingest.listen
     config.worker.backoff.max.FromMilliseconds(50)
-    submits, manifest = Submitting(config), Manifest("default", "", b"{}", "key")
+    submits, manifest = Submitting(config), StepManifest("default", "", b"{}", "key")
     try:
         assert isinstance(await submits.submit(manifest), Postponed)
         async with Client.serving(config, resources):

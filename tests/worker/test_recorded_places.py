@@ -11,7 +11,7 @@ from fetchbox.config.v1.config_pb2 import Config
 from flows.gates.payloads import Payloads
 from flows.journal.keeping import Keeping
 from flows.model.order import read
-from flows.tails.reading import Reading
+from flows.tails.reading import RunReading
 from kernel.durations import millis
 from kernel.ledger import Ledger
 from kernel.log.exported import Exported
@@ -101,7 +101,7 @@ async def test_a_run_goes_on_with_what_lies_where_it_began(
         order = await read(opened.redis, flow_id)
         assert order is not None
         assert order.bucket == old
-        shown = await Reading(opened.redis, opened.objects).whole(order)
+        shown = await RunReading(opened.redis, opened.objects).whole(order)
         assert json.loads(shown.result) == LARGE
         assert len(await _keys(opened, old, "flows/")) == 3
         assert await _keys(opened, config.object_store.bucket, "") == []

@@ -20,7 +20,7 @@ _STRONG_ETAG: Final = re.compile(r'"[\x21\x23-\x7e\x80-\xff]*"')
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class ByteSpan:
     """The part of a content that a 206 carries: first byte, the byte after its last, and all bytes where known."""
 
     start: int
@@ -56,7 +56,7 @@ def strong_etag(answer: WireResponse) -> str:
     return tag if _STRONG_ETAG.fullmatch(tag) else ""
 
 
-def span(answer: WireResponse) -> Span | None:
+def span(answer: WireResponse) -> ByteSpan | None:
     """The `Content-Range` of a 206; None for one that makes no sense."""
     match = _CONTENT_RANGE.fullmatch(field(answer, "content-range"))
     if match is None:
@@ -65,7 +65,7 @@ def span(answer: WireResponse) -> Span | None:
     total = None if match[3] == "*" else int(match[3])
     if last < start or (total is not None and last >= total):
         return None
-    return Span(start, last + 1, total)
+    return ByteSpan(start, last + 1, total)
 
 
 def unsatisfied_total(answer: WireResponse) -> int | None:

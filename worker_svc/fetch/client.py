@@ -49,7 +49,7 @@ class _Pools:
     proxied: aiohttp.ClientSession
 
 
-class Client:
+class FetchClient:
     """GET, without redirects, cookies, decompression or the environment's proxies."""
 
     def __init__(

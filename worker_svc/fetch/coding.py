@@ -3,7 +3,7 @@
 What is stored are the wire bytes: an archive under `Content-Encoding: x-gzip` must keep its checksum. The
 decoder only proves that gzip's trailer is there and right, that every member or frame ends, and yields the bytes that a
 checksum of the decoded content is over. Memory is bounded however small the body and large its content. So is the work:
-all stages together may make a fixed number of bytes and so many more for each byte of the wire (`Work`).
+all stages together may make a fixed number of bytes and so many more for each byte of the wire (`DecodingWork`).
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class ExpansionError(Exception):
     """The coded bytes make more work than their number allows: nobody packs content like that by accident."""
 
 
-class Work:
+class DecodingWork:
     """What undoing a body has cost so far, in bytes made by all its stages, against what its size allows."""
 
     def __init__(self) -> None:
@@ -91,7 +91,7 @@ def codings(value: str) -> tuple[str, ...]:
     return tuple(name for name in names if name and name != "identity")
 
 
-def decoder_for(names: tuple[str, ...], work: Work) -> Decoder | None:
+def decoder_for(names: tuple[str, ...], work: DecodingWork) -> Decoder | None:
     """What undoes all the codings; None where one of them is not known here (the body is then stored unverified)."""
     if not names or len(names) > _MOST_CODINGS or not set(names) <= _KNOWN:
         return None
@@ -99,7 +99,7 @@ def decoder_for(names: tuple[str, ...], work: Work) -> Decoder | None:
     return stages[0] if len(stages) == 1 else _Chain(stages)
 
 
-def _stage(name: str, work: Work) -> Decoder:
+def _stage(name: str, work: DecodingWork) -> Decoder:
     if name in _GZIP:
         return _Gzip(work)
     if name == "deflate":
@@ -135,7 +135,7 @@ class _Chain:
 class _Gzip:
     """gzip (RFC 1952): any number of members (aiohttp#7157); zero bytes may pad the last."""
 
-    def __init__(self, work: Work) -> None:
+    def __init__(self, work: DecodingWork) -> None:
         self._work = work
         self._member: Any = zlib.decompressobj(wbits=31)
         self._held = b""
@@ -190,7 +190,7 @@ class _Gzip:
 class _Deflate:
     """deflate: zlib (RFC 1950) as the standard says, or bare (RFC 1951) as some servers send it."""
 
-    def __init__(self, work: Work) -> None:
+    def __init__(self, work: DecodingWork) -> None:
         self._work = work
         self._stream: Any = None
         self._held = b""
@@ -225,7 +225,7 @@ class _Deflate:
 class _Zstd:
     """zstd (RFC 8878): any number of frames (aiohttp#12234), with the window that RFC 9659 allows."""
 
-    def __init__(self, work: Work) -> None:
+    def __init__(self, work: DecodingWork) -> None:
         self._work = work
         self._frames_of: Any = zstandard.ZstdDecompressor(max_window_size=1 << 23)
         self._frame = self._frames_of.decompressobj()
@@ -263,7 +263,7 @@ class _Zstd:
 class _Brotli:
     """br (RFC 7932)."""
 
-    def __init__(self, work: Work) -> None:
+    def __init__(self, work: DecodingWork) -> None:
         self._work = work
         self._stream = brotli.Decompressor()
 
@@ -292,7 +292,7 @@ def _is_zlib(data: bytes) -> bool:
     return data[0] & 0x0F == 8 and int.from_bytes(data[:2], "big") % 31 == 0
 
 
-def _inflated(stream: Any, data: bytes, work: Work) -> Iterator[bytes]:
+def _inflated(stream: Any, data: bytes, work: DecodingWork) -> Iterator[bytes]:
     piece = stream.decompress(data, STEP)
     while piece:
         work.add(len(piece))

@@ -22,7 +22,7 @@ from worker_svc.fetch.failure import FetchFailure
 from worker_svc.fetch.faults import cut as cut_short
 from worker_svc.fetch.fetched import Fetched
 from worker_svc.fetch.limits import ByteBudget
-from worker_svc.fetch.order import Order
+from worker_svc.fetch.order import FetchOrder
 from worker_svc.fetch.proxies import Proxy, ProxyFault
 from worker_svc.fetch.sink import Objects
 from worker_svc.fetch.transfer import Transfer
@@ -79,7 +79,7 @@ class _BeginAnewError(Exception):
 class Download:
     """The download of one hop."""
 
-    def __init__(self, order: Order, hop: Hop, workshop: Workshop) -> None:
+    def __init__(self, order: FetchOrder, hop: Hop, workshop: Workshop) -> None:
         self._order = order
         self._hop = hop
         self._shop = workshop

@@ -31,7 +31,7 @@ from kernel.hostname import UrlError
 from kernel.telemetry import metrics
 from worker_svc.fetch.answer import REDIRECTS, check_success, field, fields, opts_out
 from worker_svc.fetch.circuit import ANY_TURN, HostCircuits, Turn
-from worker_svc.fetch.client import Client
+from worker_svc.fetch.client import FetchClient
 from worker_svc.fetch.doubt import DOUBTED, Tries, doubt
 from worker_svc.fetch.download import Download, Hop, Workshop
 from worker_svc.fetch.failure import FetchFailure, deferral, failure
@@ -40,7 +40,7 @@ from worker_svc.fetch.guard import AddressPolicy
 from worker_svc.fetch.header_secrets import HeaderSecrets
 from worker_svc.fetch.headers import RequestHeaders
 from worker_svc.fetch.limits import ByteBudget, HostBusyError, HostSlots
-from worker_svc.fetch.order import Order, order_of, unfit_url
+from worker_svc.fetch.order import FetchOrder, order_of, unfit_url
 from worker_svc.fetch.policy import FetchPolicy
 from worker_svc.fetch.proxies import Proxies, Proxy, ProxyFault
 from worker_svc.fetch.retry_after import retry_after
@@ -83,7 +83,7 @@ class Fetcher:
         self._slots = HostSlots(settings.per_host)
         pools = with_proxy_secrets(config.proxies, secrets or {})
         self._proxies = Proxies(pools, clock, rng or random.Random())  # noqa: S311 - spreads load, no secret
-        self._client = Client(
+        self._client = FetchClient(
             settings, AddressPolicy(settings.allow_networks), resolver=resolver, ssl_context=ssl_context
         )
         self._workshop = Workshop(
@@ -114,7 +114,7 @@ class Fetcher:
             text = f"the attempt took longer than {policy.timeout:g} s"
             raise failure(codes.FAILURE_CODE_DOWNLOAD_DEADLINE, text) from error
 
-    async def _by_any_way(self, order: Order) -> Fetched:
+    async def _by_any_way(self, order: FetchOrder) -> Fetched:
         """Directly, or by one proxy after the other; a proxy's fault is never the origin's."""
         if not order.policy.proxy_pools:
             return await self._follow(order, None)
@@ -131,7 +131,7 @@ class Fetcher:
                 return fetched
         raise tries.failure()
 
-    async def _follow(self, order: Order, proxy: Proxy | None) -> Fetched:
+    async def _follow(self, order: FetchOrder, proxy: Proxy | None) -> Fetched:
         """Follows redirects to the content and stores it."""
         url, headers = order.url, order.headers
         passed: tuple[str, ...] = ()
@@ -144,7 +144,7 @@ class Fetcher:
             url = found
 
     async def _in_turn(
-        self, order: Order, url: Url, headers: RequestHeaders, proxy: Proxy | None, passed: tuple[str, ...]
+        self, order: FetchOrder, url: Url, headers: RequestHeaders, proxy: Proxy | None, passed: tuple[str, ...]
     ) -> Fetched | Url:
         """Asks for one URL when its host may be asked, and tells the host's breaker how that went."""
         admission = await self._take_turn(url, order.turn)
@@ -162,7 +162,7 @@ class Fetcher:
             self._slots.free(url.site)
 
     async def _hop(
-        self, order: Order, url: Url, headers: RequestHeaders, proxy: Proxy | None, passed: tuple[str, ...]
+        self, order: FetchOrder, url: Url, headers: RequestHeaders, proxy: Proxy | None, passed: tuple[str, ...]
     ) -> Fetched | Url:
         """Asks for one URL: the stored content, or where else it is."""
 
@@ -197,7 +197,7 @@ class Fetcher:
             raise failure(codes.FAILURE_CODE_DOWNLOAD_TOO_MANY_REDIRECTS, text)
         return target
 
-    async def _accept(self, order: Order, url: Url, answer: WireResponse, proxy: Proxy | None) -> None:
+    async def _accept(self, order: FetchOrder, url: Url, answer: WireResponse, proxy: Proxy | None) -> None:
         """Returns for a head whose body is to be stored. A `Retry-After` closes the host's gate for the whole fleet."""
         try:
             check_success(answer, order.headers.value("range"))

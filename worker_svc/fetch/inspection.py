@@ -10,10 +10,10 @@ from fetchbox.errors.v1 import errors_pb2 as codes
 from worker_svc.fetch.checksum import Digests
 from worker_svc.fetch.coding import (
     CorruptCodingError,
+    DecodingWork,
     ExpansionError,
     ForeignCodingError,
     TruncatedCodingError,
-    Work,
     codings,
     decoder_for,
 )
@@ -37,7 +37,7 @@ class Inspection:
         self._head = b""
         self._judged = False
         self._decoded_bytes = 0
-        self._work = Work()
+        self._work = DecodingWork()
         names = codings(coding)
         self._decoder = decoder_for(names, self._work)
         if names and self._decoder is None:

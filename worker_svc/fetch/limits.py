@@ -87,7 +87,7 @@ class ByteBudget:
         self._total = total
         self._free = total
         self._waiting: deque[_Turn] = deque()
-        self._exceeding: Hold | None = None
+        self._exceeding: HostHold | None = None
 
     @property
     def free(self) -> int:
@@ -104,11 +104,11 @@ class ByteBudget:
         finally:
             self._give(size)
 
-    def hold(self) -> Hold:
+    def hold(self) -> HostHold:
         """A hold of nothing yet."""
-        return Hold(self)
+        return HostHold(self)
 
-    async def _take(self, size: int, hold: Hold | None) -> None:
+    async def _take(self, size: int, hold: HostHold | None) -> None:
         if not self._waiting and size <= self._free:
             self._free -= size
             return
@@ -128,7 +128,7 @@ class ByteBudget:
         self._free += size
         self._wake()
 
-    def _back(self, hold: Hold) -> None:
+    def _back(self, hold: HostHold) -> None:
         """The hold that exceeds the budget has used its bytes, so that another may."""
         if self._exceeding is hold:
             self._exceeding = None
@@ -157,7 +157,7 @@ class ByteBudget:
         turn.come.set_result(None)
 
 
-class Hold:
+class HostHold:
     """What one body holds of a budget."""
 
     def __init__(self, budget: ByteBudget) -> None:
@@ -187,5 +187,5 @@ class _Turn:
     """Somebody who waits for bytes."""
 
     size: int
-    hold: Hold | None
+    hold: HostHold | None
     come: asyncio.Future[None]

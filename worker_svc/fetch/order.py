@@ -23,7 +23,7 @@ _BUCKET = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_-]|\.(?!\.)){1,254}")
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class FetchOrder:
     """What is to be fetched, and what it must be."""
 
     task: DownloadTask
@@ -40,7 +40,7 @@ class Order:
 
 def order_of(
     task: DownloadTask, policy: FetchPolicy, secrets: HeaderSecrets, user_agent: str, turn: Turn = ANY_TURN
-) -> Order:
+) -> FetchOrder:
     """The order of a task. FetchFailure `VALIDATION_…` or `AUTH_…` for one that can never succeed as it is."""
     try:
         url = parse(task.url)
@@ -57,7 +57,7 @@ def order_of(
         if not policy.lenient_checksum:
             raise
         hint, flags = None, (*flags, "checksum_hint_ignored")
-    return Order(task, policy, url, headers, _key(policy.key), hint, flags, turn)
+    return FetchOrder(task, policy, url, headers, _key(policy.key), hint, flags, turn)
 
 
 def _key(key: str) -> str:

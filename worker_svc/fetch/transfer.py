@@ -12,7 +12,7 @@ from worker_svc.fetch.checksum import Digests
 from worker_svc.fetch.failure import failure
 from worker_svc.fetch.inspection import Inspection
 from worker_svc.fetch.limits import FREE_BYTES, ByteBudget
-from worker_svc.fetch.order import Order
+from worker_svc.fetch.order import FetchOrder
 from worker_svc.fetch.provenance import metadata
 from worker_svc.fetch.sink import Description, Objects, Sink
 from worker_svc.fetch.sniff import media_type
@@ -27,7 +27,7 @@ class Transfer:
 
     def __init__(
         self,
-        order: Order,
+        order: FetchOrder,
         answer: WireResponse,
         objects: Objects,
         budget: ByteBudget,

@@ -18,7 +18,7 @@ from typing import Final
 
 from fetchbox.errors.v1 import errors_pb2 as codes
 from worker_svc.files.failure import FileFailure, changed, failure, of_system
-from worker_svc.files.roots import Place
+from worker_svc.files.roots import FilePlace
 
 CHUNK: Final = 1 << 20
 """Bytes that are read in one call."""
@@ -39,7 +39,7 @@ _LINKS: Final = frozenset({errno.ELOOP, errno.ENOTDIR})
 class OpenFile:
     """A regular file that is being read. `close` waits for another thread that reads; `stop` lets that end soon."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: FilePlace) -> None:
         """Opens it; FileFailure where that is not possible, or it is no regular file."""
         self.place = place
         self._lock = threading.Lock()
@@ -119,7 +119,7 @@ class OpenFile:
             yield _exactly(fd, offset, min(CHUNK, self.size - offset))
 
 
-def same_by_name(place: Place, opened: os.stat_result) -> None:
+def same_by_name(place: FilePlace, opened: os.stat_result) -> None:
     """Returns where a path still leads to the file that was opened, unchanged, or to nothing; FileFailure otherwise."""
     try:
         now = Path(place.path).stat()
@@ -148,7 +148,7 @@ def _exactly(fd: int, offset: int, size: int) -> bytes:
     return chunk
 
 
-def _open(place: Place) -> int:
+def _open(place: FilePlace) -> int:
     """A descriptor of the file, reached from its root name by name."""
     if not place.parts:
         raise _no_file(stat.S_IFDIR)

@@ -23,7 +23,7 @@ from worker_svc.files.failure import FileFailure, failure
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class FilePlace:
     """A file below a root, as the file system and the object store know it."""
 
     path: str
@@ -50,7 +50,7 @@ class Roots:
         except FetchboxError as error:
             raise ConfigError("worker.file_key_prefix", "is no beginning of an object key") from error
 
-    def place(self, path: str) -> Place:
+    def place(self, path: str) -> FilePlace:
         """Where a job's file is. FileFailure for one outside, or one that is not there; OSError as the system says."""
         if not self._roots:
             raise _outside("neither worker.file_roots nor producer.scan_dir is configured")
@@ -65,7 +65,7 @@ class Roots:
         for real_root in (own, *self._real().values()):
             inner = _relative(real, real_root)
             if inner is not None:
-                return Place(named, real_root, tuple(inner.split("/")) if inner else (), self._key(root, below))
+                return FilePlace(named, real_root, tuple(inner.split("/")) if inner else (), self._key(root, below))
         raise _outside("a symbolic link leads out of worker.file_roots")
 
     def _below(self, named: str) -> tuple[str, str]:

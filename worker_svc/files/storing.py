@@ -22,7 +22,7 @@ from worker_svc.fetch.sniff import SNIFFED_BYTES
 from worker_svc.files.content_type import content_type
 from worker_svc.files.failure import changed, failure
 from worker_svc.files.opening import CHUNK, OpenFile, same_by_name
-from worker_svc.files.roots import Place, Roots
+from worker_svc.files.roots import FilePlace, Roots
 from worker_svc.files.threads import Threads
 
 _PARTS_HELD = 3
@@ -44,7 +44,7 @@ class StoredFile:
 class _Read:
     """A file that was read whole."""
 
-    place: Place
+    place: FilePlace
     facts: os.stat_result
     body: bytes
     sha256: str

@@ -10,7 +10,7 @@ from google.api.httpbody_pb2 import HttpBody
 from fetchbox.config.v1.config_pb2 import Config
 from fetchbox.errors.v1 import errors_pb2 as codes
 from fetchbox.ingest.v1.ingest_service_pb2 import SubmitJobRequest
-from flows.engine.sending import Manifest, Postponed
+from flows.engine.sending import Postponed, StepManifest
 from flows.model.course import Problem
 from kernel.durations import seconds
 from kernel.errors import failure_name
@@ -43,7 +43,7 @@ class Submitting:
         """Ends every call; safe twice."""
         await self._client.close()
 
-    async def submit(self, manifest: Manifest) -> str | Problem | Postponed:
+    async def submit(self, manifest: StepManifest) -> str | Problem | Postponed:
         """The id of the job, the same one whenever the same attempt is submitted.
 
         While ingest does not answer, one submit at a time finds out whether it does again: each that waits for it takes

@@ -8,10 +8,10 @@ from typing import Final
 from worker_svc.fetch.coding import (
     CorruptCodingError,
     Decoder,
+    DecodingWork,
     ExpansionError,
     ForeignCodingError,
     TruncatedCodingError,
-    Work,
     codings,
     decoder_for,
 )
@@ -23,13 +23,13 @@ _GZIP: Final = "gzip"
 _MAGIC: Final = b"\x1f\x8b"
 
 
-class Body:
+class EndpointBody:
     """Reads one body. An endpoint that names a coding and sends plain bytes is believed by its bytes."""
 
     def __init__(self, response: WireResponse) -> None:
         self._content = response.content
         self._names = codings(", ".join(response.headers.getall(_HEADER, ())))
-        self._work = Work()
+        self._work = DecodingWork()
         self._decoder: Decoder | None = None
         self._first = True
         self._held = b""

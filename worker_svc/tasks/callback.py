@@ -24,7 +24,7 @@ from urllib.parse import quote
 
 from kernel.handlers import TaskRun
 from worker_svc.tasks.documents import parsed_result
-from worker_svc.tasks.endpoint import Answer, EndpointHandler
+from worker_svc.tasks.endpoint import EndpointHandler, ModelAnswer
 from worker_svc.tasks.failures import connection, protocol, too_large
 from worker_svc.tasks.lines import TooLongError
 from worker_svc.tasks.messages import Messages, reader_of
@@ -51,7 +51,7 @@ class CallbackHandler(EndpointHandler):
                 return parsed_result(await answer.document(self._wire_limit, self.settings.max_result_bytes))
             return await self._follow(answer, run)
 
-    async def _follow(self, answer: Answer, run: TaskRun) -> Any:
+    async def _follow(self, answer: ModelAnswer, run: TaskRun) -> Any:
         """Writes what the callback tells until it tells the result."""
         reader = reader_of(answer.content_type, self._wire_limit)
         if reader is None:

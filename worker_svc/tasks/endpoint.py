@@ -18,7 +18,7 @@ from kernel.clock import SystemClock
 from kernel.handlers import TaskError, TaskHandler, TaskSettings
 from worker_svc.fetch.faults import was_reset
 from worker_svc.fetch.wire import WireConnector, WireResponse
-from worker_svc.tasks.body import Body
+from worker_svc.tasks.body import EndpointBody
 from worker_svc.tasks.documents import wire_limit
 from worker_svc.tasks.failures import TRANSPORT_ERRORS, connection, too_large, transport
 from worker_svc.tasks.refusal import Words, by_status, error_of_body
@@ -30,12 +30,12 @@ _REFUSAL_SECONDS: Final = 5.0
 _END_SECONDS: Final = 0.02
 
 
-class Answer:
+class ModelAnswer:
     """An answer that is a success, as long as it lasts."""
 
     def __init__(self, response: WireResponse) -> None:
         self._response = response
-        self._body = Body(response)
+        self._body = EndpointBody(response)
         self.waited = 0.0
         """Seconds that were spent waiting for it to go on."""
         self.status: int = response.status
@@ -78,7 +78,7 @@ class Answer:
             await self.read(_END_SECONDS)
 
 
-class Endpoint:
+class ModelEndpoint:
     """Where a task's requests go. Leaving an answer, by cancellation too, closes a connection that still sends."""
 
     def __init__(self, settings: TaskSettings, path: str = "") -> None:
@@ -103,7 +103,7 @@ class Endpoint:
             response_class=WireResponse,
             cookie_jar=aiohttp.DummyCookieJar(),
             trust_env=False,
-            auto_decompress=False,  # `Body` does, in bounded pieces
+            auto_decompress=False,  # `EndpointBody` does, in bounded pieces
             timeout=self._timeout,
         )
 
@@ -114,13 +114,13 @@ class Endpoint:
             await session.close()
 
     @contextlib.asynccontextmanager
-    async def post(self, body: bytes, headers: Mapping[str, str]) -> AsyncIterator[Answer]:
+    async def post(self, body: bytes, headers: Mapping[str, str]) -> AsyncIterator[ModelAnswer]:
         """Sends a JSON body; gives the answer once its head is there. TaskError for every fault and refusal."""
         response = await self._sent(body, {"content-type": "application/json", **self._headers, **headers})
         try:
             if not 200 <= response.status < 300:
                 raise await self._refused(response)
-            yield Answer(response)
+            yield ModelAnswer(response)
         finally:
             response.release()  # closes the connection unless the answer was read to its end
 
@@ -147,7 +147,7 @@ class Endpoint:
         return cast("WireResponse", answer)
 
     async def _refused(self, response: WireResponse) -> TaskError:
-        error = error_of_body(await _beginning(Answer(response)))
+        error = error_of_body(await _beginning(ModelAnswer(response)))
         wait = wait_asked(response.status, response.headers, error, SystemClock().now_ms() / 1000, self._longest_wait)
         return by_status(response.status, error, wait, self.words)
 
@@ -156,9 +156,9 @@ class EndpointHandler(TaskHandler):
     """A handler that asks one endpoint."""
 
     def __init__(self, settings: TaskSettings, path: str = "") -> None:
-        """As `Endpoint`."""
+        """As `ModelEndpoint`."""
         super().__init__(settings)
-        self._endpoint = Endpoint(settings, path)
+        self._endpoint = ModelEndpoint(settings, path)
         self._wire_limit = wire_limit(settings.max_result_bytes)
 
     def model_of(self, payload: Mapping[str, Any]) -> str:  # noqa: ARG002 - for handlers whose payload names it
@@ -174,7 +174,7 @@ class EndpointHandler(TaskHandler):
         await self._endpoint.close()
 
 
-async def _beginning(answer: Answer) -> bytes:
+async def _beginning(answer: ModelAnswer) -> bytes:
     """The first bytes of a body, as far as they come: they only explain."""
     body = bytearray()
     with contextlib.suppress(TaskError):

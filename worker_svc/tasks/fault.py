@@ -15,7 +15,7 @@ _OF_THE_CALLER: Final = ("VALIDATION_", "AUTH_")
 _OF_THE_SERVER: Final = frozenset({"408", "425"})
 
 
-class Fault(Enum):
+class ModelFault(Enum):
     """Whose fault it is."""
 
     CALLER = "caller"
@@ -29,12 +29,12 @@ class Fault(Enum):
     asked, a deadline of ours, a cancellation, an error of a handler."""
 
 
-def fault_of(code: str) -> Fault:
+def fault_of(code: str) -> ModelFault:
     """The fault that a failure code (`HANDLER_HTTP_503`, `VALIDATION_PAYLOAD`) tells of."""
     if code == _RATE_LIMITED:
-        return Fault.RATE_LIMITED
+        return ModelFault.RATE_LIMITED
     if code == _PROTOCOL:
-        return Fault.UNKNOWN
+        return ModelFault.UNKNOWN
     if is_dependency_fault(code) or code.removeprefix(_HTTP) in _OF_THE_SERVER:
-        return Fault.SERVER
-    return Fault.CALLER if code.startswith((_HTTP, *_OF_THE_CALLER)) else Fault.UNKNOWN
+        return ModelFault.SERVER
+    return ModelFault.CALLER if code.startswith((_HTTP, *_OF_THE_CALLER)) else ModelFault.UNKNOWN

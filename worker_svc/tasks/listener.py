@@ -9,7 +9,7 @@ from kernel.handlers import TaskError, TaskSettings
 from worker_svc.tasks.choice import TEXT, Said
 from worker_svc.tasks.chunks import Chunks
 from worker_svc.tasks.completion import Completion
-from worker_svc.tasks.endpoint import Answer
+from worker_svc.tasks.endpoint import ModelAnswer
 from worker_svc.tasks.failures import connection, protocol, silence, too_large
 from worker_svc.tasks.finish_reasons import failure_of_reason
 from worker_svc.tasks.foreign_protocols import foreign_protocol
@@ -29,7 +29,7 @@ class Listener:
     """Listens to one answer."""
 
     def __init__(
-        self, answer: Answer, completion: Completion, tokens: Tokens, settings: TaskSettings, words: Words
+        self, answer: ModelAnswer, completion: Completion, tokens: Tokens, settings: TaskSettings, words: Words
     ) -> None:
         self._answer = answer
         self._completion = completion

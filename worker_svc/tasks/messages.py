@@ -21,7 +21,7 @@ _TRANSIENT: Final = failure_name(codes.FAILURE_CODE_HANDLER_ERROR)
 _FINAL: Final = failure_name(codes.FAILURE_CODE_VALIDATION_PAYLOAD)
 
 
-class Reader(Protocol):
+class ReplyReader(Protocol):
     """Makes messages, JSON texts, out of bytes that come in any pieces."""
 
     def feed(self, piece: bytes) -> list[bytes]:
@@ -60,7 +60,7 @@ class _Events:
         return []
 
 
-def reader_of(content_type: str, limit: int) -> Reader | None:
+def reader_of(content_type: str, limit: int) -> ReplyReader | None:
     """The reader for a media type; None for one that is not understood."""
     if content_type == "application/x-ndjson":
         return _Ndjson(limit)

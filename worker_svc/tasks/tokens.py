@@ -6,7 +6,7 @@ import asyncio
 from typing import Final
 
 from kernel.handlers import TaskRun
-from worker_svc.tasks.endpoint import Answer
+from worker_svc.tasks.endpoint import ModelAnswer
 
 _PAUSE: Final = 0.02
 _MANY: Final = 5_000
@@ -47,7 +47,7 @@ class Tokens:
                 await self._write(kind, text[start : start + _LONGEST])
         self._next = asyncio.get_running_loop().time() + (_PAUSE if self._written < _MANY else _LONG_PAUSE)
 
-    async def next_piece(self, answer: Answer, patience: float | None = None) -> bytes | None:
+    async def next_piece(self, answer: ModelAnswer, patience: float | None = None) -> bytes | None:
         """The next bytes of an answer, while what is held is written in time.
 
         Empty at the end; None where nothing came although the answer was waited for `patience` seconds.

@@ -23,7 +23,7 @@ from kernel.queue.work.types import Failure, Outcome, Success
 from kernel.redis.clients import RedisClients
 from worker_svc.deadlines import Deadlines
 from worker_svc.retries import Retries
-from worker_svc.runner import Limits, Runner
+from worker_svc.runner import Runner, RunnerLimits
 from worker_svc.slot import Slot
 from worker_svc.steps import StepHandlers
 
@@ -46,7 +46,7 @@ async def main() -> None:
     runner = Runner(
         Lanes(stream, ListLane(clients, config, "bench", clock), clock, block),
         _nothing,
-        Limits(config.worker.count, block),
+        RunnerLimits(config.worker.count, block),
         clock,
         deadline=Deadlines(config, StepHandlers(config)),
         late=lambda claim, deadline: Failure("HANDLER_DEADLINE", f"{claim.job_id}: {deadline} s"),

@@ -11,7 +11,7 @@ from kernel.queue.files.names import ListNames
 from kernel.queue.files.promoter import Promoter
 from kernel.queue.files.settling import Settlement, Settling
 from kernel.queue.files.taking import Taken, Taking
-from kernel.queue.files.verdict import Verdict, judge
+from kernel.queue.files.verdict import FileVerdict, judge
 from kernel.queue.work.retry import RetryRule, writable
 from kernel.queue.work.tally import Tally
 from kernel.queue.work.types import Claim, Failure, Outcome, Settled, Success
@@ -23,7 +23,7 @@ _TOLD = {outcome: Settled(outcome) for outcome in ("completed", "failed", "retry
 _log = get_logger(__name__)
 
 
-class Endings:
+class FileEndings:
     """Turns outcomes into settlements, and tells breakers, metrics and the worker."""
 
     def __init__(
@@ -111,7 +111,7 @@ class Endings:
 
         self._settling.add(Settlement("b", taken.job, taken.solo, epoch, done, taken.queue, taken.job))
 
-    def _settled(self, claim: Claim, verdict: Verdict, outcome: Outcome) -> Settled:
+    def _settled(self, claim: Claim, verdict: FileVerdict, outcome: Outcome) -> Settled:
         tally = self._tallies[self._queues.index(claim.queue)]
         if isinstance(outcome, Success):
             tally.ended("completed")

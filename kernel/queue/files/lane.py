@@ -24,13 +24,13 @@ from kernel.clock import Clock
 from kernel.durations import millis, seconds
 from kernel.errors import unavailable
 from kernel.queue.files.beat import list_beat
-from kernel.queue.files.endings import Endings
+from kernel.queue.files.endings import FileEndings
 from kernel.queue.files.movers import Movers
 from kernel.queue.files.names import ListNames
 from kernel.queue.files.promoter import Promoter
 from kernel.queue.files.settling import Settling
 from kernel.queue.files.strays import Held, Strays, queue_of
-from kernel.queue.files.taking import MOST, Gate, Taken, Taking
+from kernel.queue.files.taking import MOST, FileGate, Taken, Taking
 from kernel.queue.work.file_job import JobError, read
 from kernel.queue.work.heartbeat import Heartbeat, tell
 from kernel.queue.work.retry import RetryRule
@@ -62,7 +62,7 @@ class ListLane:
         config: config_pb2.Config,
         worker_id: str,
         clock: Clock,
-        gate: Gate | None = None,
+        gate: FileGate | None = None,
     ) -> None:
         """`gate`: the circuit breakers; without one every queue is open."""
         worker = config.worker
@@ -100,7 +100,7 @@ class ListLane:
         )
         self._promoter = Promoter(link, clock, names, self._seen)
         rule = RetryRule(worker.max_retries, seconds(worker.backoff.base), seconds(worker.backoff.max))
-        self._endings = Endings(self._settling, self._taking, self._promoter, names, rule, clock)
+        self._endings = FileEndings(self._settling, self._taking, self._promoter, names, rule, clock)
         self._strays = Strays(
             link,
             clock,

@@ -24,7 +24,7 @@ _PROBE_PAUSE = 1.0
 _log = get_logger(__name__)
 
 
-class Gate(Protocol):
+class FileGate(Protocol):
     """The circuit breakers, as a lane sees them (`kernel.breakers.Breakers`)."""
 
     def known(self, name: str) -> Admission | None:
@@ -70,7 +70,7 @@ class Taking:
         names: ListNames,
         worker: str,
         share: float,
-        gate: Gate | None,
+        gate: FileGate | None,
         suspects: Callable[[int], None],
     ) -> None:
         """`suspects` is told how many jobs wait to be run alone."""

@@ -14,7 +14,7 @@ _MOST_RETRIES = 2**53 - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class FileVerdict:
     """Where a job goes."""
 
     kind: str
@@ -24,18 +24,18 @@ class Verdict:
     wait_ms: int = 0
 
 
-def judge(claim: Claim, outcome: Outcome, rule: RetryRule, now_ms: int, chance: float) -> Verdict:
+def judge(claim: Claim, outcome: Outcome, rule: RetryRule, now_ms: int, chance: float) -> FileVerdict:
     """The verdict. `now_ms` is only told to people; `chance`, from 0 to 1, spreads waits that somebody asked for."""
     if isinstance(outcome, Success):
-        return Verdict("c")
+        return FileVerdict("c")
     retries = min(claim.attempt + (1 if outcome.counts else 0), _MOST_RETRIES)
     if not outcome.counts:
-        return Verdict("r", claim.payload, _wait_ms(rule, max(retries, 1), outcome, chance))
+        return FileVerdict("r", claim.payload, _wait_ms(rule, max(retries, 1), outcome, chance))
     if is_retryable(outcome.code) and retries <= rule.max_retries:
-        return Verdict("r", with_members(claim.payload, retries=retries), _wait_ms(rule, retries, outcome, chance))
+        return FileVerdict("r", with_members(claim.payload, retries=retries), _wait_ms(rule, retries, outcome, chance))
     failure = {"code": outcome.code, "message": outcome.message}
     failed_at = time_text(now_ms * 1_000_000)
-    return Verdict("b", with_members(claim.payload, retries=retries, failure=failure, failed_at=failed_at))
+    return FileVerdict("b", with_members(claim.payload, retries=retries, failure=failure, failed_at=failed_at))
 
 
 def _wait_ms(rule: RetryRule, retry: int, failure: Failure, chance: float) -> int:

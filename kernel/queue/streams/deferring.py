@@ -17,7 +17,7 @@ import orjson
 from fetchbox.jobs.jobs_pb2 import DownloadTask
 from kernel.breakers.types import Admission
 from kernel.ledger.base import record_keys
-from kernel.queue.streams.entry import Entry
+from kernel.queue.streams.entry import QueueEntry
 from kernel.queue.streams.publications import Flush
 from kernel.queue.work.tally import Tally
 from kernel.redis import keys, scripts
@@ -38,14 +38,14 @@ class Deferral:
     """After which it is delivered again."""
 
 
-class Gate(Protocol):
+class CircuitGate(Protocol):
     """The circuits, as a lane asks them."""
 
     async def all_closed(self) -> bool:
         """Whether nothing needs to be asked."""
         ...
 
-    async def ask(self, entry: Entry) -> Deferral | None:
+    async def ask(self, entry: QueueEntry) -> Deferral | None:
         """Why the work of an entry is to wait; None where it may begin. Notes in the entry that it is a probe."""
         ...
 
@@ -58,7 +58,7 @@ class Deferring:
     """Turns away what is not to begin now."""
 
     def __init__(
-        self, link: Link, gate: Gate | None, worker: str, crash_limit: int, hint: Callable[[float], None]
+        self, link: Link, gate: CircuitGate | None, worker: str, crash_limit: int, hint: Callable[[float], None]
     ) -> None:
         """`crash_limit`: what has lost its process so often is not begun but ended, and asks for no leave.
 
@@ -71,7 +71,7 @@ class Deferring:
         self._crash_limit = crash_limit
         self._tallies = {True: Tally(keys.QUEUE), False: Tally(keys.TASKS)}
 
-    async def admitted(self, flush: Flush, entries: Sequence[Entry]) -> Sequence[Entry]:
+    async def admitted(self, flush: Flush, entries: Sequence[QueueEntry]) -> Sequence[QueueEntry]:
         """The entries that may begin, in their order; the others are put off by `flush`. Raises `PipeLost`."""
         gate = self._gate
         if gate is None or not entries or await gate.all_closed():
@@ -91,21 +91,21 @@ class Deferring:
                 waiting.add(id(entry))
         return [entry for entry in entries if id(entry) not in waiting]
 
-    def release(self, entries: Iterable[Entry]) -> None:
+    def release(self, entries: Iterable[QueueEntry]) -> None:
         """Entries that do not begin after all: a probe among them leaves its place."""
         for entry in entries:
             if self._gate is not None and entry.admission is not None:
                 self._gate.release(entry.circuit, entry.admission)
                 entry.circuit, entry.admission = "", None
 
-    def _put_off(self, flush: Flush, entry: Entry, deferral: Deferral) -> None:
+    def _put_off(self, flush: Flush, entry: QueueEntry, deferral: Deferral) -> None:
         holder = keys.solo(self._worker) if entry.solo else self._worker
         delay_ms = int(deferral.seconds * 1000)
         flush.parked[entry.lane] += (holder, entry.id, delay_ms, entry.attempts, entry.crashes)
         self._tallies[entry.queued].ended("deferred")
 
 
-def _said(entry: Entry, deferral: Deferral) -> Command:
+def _said(entry: QueueEntry, deferral: Deferral) -> Command:
     work = entry.work
     assert work is not None  # noqa: S101 - only decoded entries are asked for
     told: dict[str, str | int] = {"code": deferral.code, "delay_ms": int(deferral.seconds * 1000)}

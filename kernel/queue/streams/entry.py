@@ -23,7 +23,7 @@ _LONGEST_REPLAY = 6
 
 
 @dataclass(slots=True)
-class Entry:
+class QueueEntry:
     """An entry that Redis counts as ours."""
 
     lane: str
@@ -103,19 +103,19 @@ class Entry:
         return ""
 
 
-def download(entry: Entry) -> DownloadTask:
+def download(entry: QueueEntry) -> DownloadTask:
     """The resource of an entry that was decoded as one."""
     assert isinstance(entry.work, DownloadTask)  # noqa: S101 - only decoded entries are started
     return entry.work
 
 
-def queued_task(entry: Entry) -> QueuedTask:
+def queued_task(entry: QueueEntry) -> QueuedTask:
     """The task job of an entry that was decoded as one."""
     assert isinstance(entry.work, QueuedTask)  # noqa: S101 - only decoded entries are started
     return entry.work
 
 
-def claimed(entry: Entry, granted: int, epoch: int, began_ms: int = 0) -> Claim:
+def claimed(entry: QueueEntry, granted: int, epoch: int, began_ms: int = 0) -> Claim:
     """The claim of a decoded entry that may run, under the token that was granted."""
     assert entry.work is not None  # noqa: S101 - only decoded entries are started
     return Claim(
@@ -136,7 +136,7 @@ def claimed(entry: Entry, granted: int, epoch: int, began_ms: int = 0) -> Claim:
     )
 
 
-def token(entry: Entry) -> int:
+def token(entry: QueueEntry) -> int:
     """What fences a settlement: a later replay is above an earlier one, then a later delivery."""
     replay = entry.work.replay if entry.work is not None else 0
     return (replay << 20) | min(entry.deliveries, _DELIVERIES)
@@ -151,7 +151,7 @@ def read(
     crashes: int = 0,
     *,
     solo: bool = False,
-) -> Entry:
+) -> QueueEntry:
     """An entry from its reply: id, then field, value, ..."""
     entry_id, fields = raw
     assert isinstance(entry_id, bytes)  # noqa: S101 - the shape of a reply
@@ -159,7 +159,7 @@ def read(
     named = dict(zip(fields[::2], fields[1::2], strict=True))
     payload, ledgered = named.get(b"payload", b""), b"ledger" in named
     parent = named.get(b"traceparent")
-    return Entry(
+    return QueueEntry(
         lane,
         partition,
         entry_id.decode(),

@@ -31,7 +31,7 @@ class Item:
 
 
 @dataclass(slots=True)
-class Report:
+class EventReport:
     """Events of a running task job, and who waits for them to be written."""
 
     claim: Claim

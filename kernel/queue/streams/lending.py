@@ -17,9 +17,9 @@ from fetchbox.config.v1 import config_pb2
 from kernel.clock import Clock
 from kernel.config.loading import TASKS
 from kernel.durations import seconds
-from kernel.queue.streams.deferring import Gate
-from kernel.queue.streams.entry import Entry
-from kernel.queue.streams.reader import Reader
+from kernel.queue.streams.deferring import CircuitGate
+from kernel.queue.streams.entry import QueueEntry
+from kernel.queue.streams.reader import QueueReader
 from kernel.queue.streams.takeover import Takeover, collect, collected
 from kernel.queue.streams.worker import WorkerLane
 from kernel.queue.work.retry import RetryRule
@@ -47,7 +47,7 @@ class LendingLane(WorkerLane):
         finalizes: Callable[[str], bool],
         retry_rule: Callable[[Claim], RetryRule],
         remote: Collection[str] = (),
-        gate: Gate | None = None,
+        gate: CircuitGate | None = None,
     ) -> None:
         super().__init__(clients, config, worker_id, clock, rng, finalizes, retry_rule, remote, slots=False, gate=gate)
         self._place = self._publisher.partition[keys.QUEUE]
@@ -55,9 +55,9 @@ class LendingLane(WorkerLane):
         queue = {keys.QUEUE: self._place}
         patience = max(1.0, seconds(config.redis.read_timeout))
         self._queue_link = Link(clients, f"fetchbox-queue-{worker_id}", (scripts.PROVISION,), patience)
-        self._queue_reader = Reader(self._queue_link, clock, queue, worker_id)
+        self._queue_reader = QueueReader(self._queue_link, clock, queue, worker_id)
         self._queue_takeover = Takeover(self._link, clock, config, queue, worker_id, remote, [keys.RETURNED])
-        self._unplaced: list[Entry] = []
+        self._unplaced: list[QueueEntry] = []
         self._placing = asyncio.Lock()
 
     async def stop(self) -> None:

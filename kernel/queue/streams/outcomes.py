@@ -11,12 +11,12 @@ from typing import Any
 
 from fetchbox.jobs.jobs_pb2 import DownloadTask, QueuedTask
 from kernel.ledger.record import error_json
-from kernel.queue.streams.entry import Entry
+from kernel.queue.streams.entry import QueueEntry
 from kernel.queue.streams.item import Item
 from kernel.queue.streams.publications import (
     Flush,
+    JobSnapshot,
     Publisher,
-    Snapshot,
     completed_line,
     dead_letter,
     failed_line,
@@ -100,7 +100,7 @@ class Outcomes:
                 self._acknowledge(flush, item.claim)
                 self._tell(flush, item, "absorbed")
             return
-        job = Snapshot.of(items[0].claim.task, reply, self._publisher.bucket)
+        job = JobSnapshot.of(items[0].claim.task, reply, self._publisher.bucket)
         verdicts = reply[11:]
         for item, verdict in zip(items, verdicts, strict=True):
             self._one(flush, job, item, verdict)
@@ -110,7 +110,7 @@ class Outcomes:
             flush.jobs_ended.append((job.job_type, job.status))
             flush.published.append(job.job_id)
 
-    def repeated(self, flush: Flush, job: Snapshot, entries: Sequence[tuple[Entry, Any]]) -> None:
+    def repeated(self, flush: Flush, job: JobSnapshot, entries: Sequence[tuple[QueueEntry, Any]]) -> None:
         """Entries that were delivered although they are settled: what was published may be lost, so again."""
         for entry, verdict in entries:
             task = entry.work
@@ -125,13 +125,13 @@ class Outcomes:
             self._forget(flush, entry)
         self._publisher.status(flush, job)
 
-    def absorbed(self, flush: Flush, entries: Sequence[Entry]) -> None:
+    def absorbed(self, flush: Flush, entries: Sequence[QueueEntry]) -> None:
         """Entries of jobs whose record is gone."""
         for entry in entries:
             self._forget(flush, entry)
         metrics.TASKS.labels(outcome="absorbed").inc(len(entries))
 
-    def _one(self, flush: Flush, job: Snapshot, item: Item, verdict: bytes) -> None:
+    def _one(self, flush: Flush, job: JobSnapshot, item: Item, verdict: bytes) -> None:
         if verdict == b"n":
             self._recorded(flush, job, item)
             return
@@ -150,7 +150,7 @@ class Outcomes:
         self._acknowledge(flush, item.claim)
         self._tell(flush, item, "absorbed" if verdict == b"c" else "settled", final_due=job.fin == "due")
 
-    def _recorded(self, flush: Flush, job: Snapshot, item: Item) -> None:
+    def _recorded(self, flush: Flush, job: JobSnapshot, item: Item) -> None:
         task = item.claim.task
         completed = item.verdict.kind == "o"
         if item.logs:
@@ -169,7 +169,7 @@ class Outcomes:
         self._acknowledge(flush, item.claim)
         self._tell(flush, item, "completed" if completed else "failed", final_due=job.fin == "due")
 
-    def _parked(self, flush: Flush, job: Snapshot, item: Item, outcome: str) -> None:
+    def _parked(self, flush: Flush, job: JobSnapshot, item: Item, outcome: str) -> None:
         claim = item.claim
         if item.logs:
             self._own_logs(flush, job, item)
@@ -178,7 +178,7 @@ class Outcomes:
         park(flush, item, self._publisher.lanes[claim.partition], self._consumer)
         self._tell(flush, item, outcome)
 
-    def _failed_before(self, flush: Flush, job: Snapshot, task: Any, error: bytes) -> None:
+    def _failed_before(self, flush: Flush, job: JobSnapshot, task: Any, error: bytes) -> None:
         self._publisher.log(flush, task.job_id, failed_line(task, job.updated_ms, error))
         self._publisher.letter(flush, task.job_id, dead_letter(task, error, job.updated_ms))
 
@@ -191,7 +191,7 @@ class Outcomes:
             self._acknowledge(flush, item.claim)
             self._tell(flush, item, "failed")
 
-    def _own_logs(self, flush: Flush, job: Snapshot, item: Item) -> None:
+    def _own_logs(self, flush: Flush, job: JobSnapshot, item: Item) -> None:
         task = item.claim.task
         for line in item.logs:
             line.job_id = task.job_id
@@ -202,7 +202,7 @@ class Outcomes:
     def _acknowledge(self, flush: Flush, claim: Claim) -> None:
         flush.acknowledge(self._publisher.lanes[claim.partition], claim.entry)
 
-    def _forget(self, flush: Flush, entry: Entry) -> None:
+    def _forget(self, flush: Flush, entry: QueueEntry) -> None:
         flush.acknowledge(entry.lane, entry.id)
 
     def _tell(self, flush: Flush, item: Item, outcome: str, *, final_due: bool = False) -> None:

@@ -22,7 +22,7 @@ _DEADLY = frozenset({"SYSTEM_CRASH_LOOP", "SYSTEM_EXPIRED"})
 
 
 @dataclass(slots=True)
-class Snapshot:
+class JobSnapshot:
     """How a job stands, as the `start` and `settle` scripts tell."""
 
     job_id: str
@@ -42,7 +42,7 @@ class Snapshot:
     direct: bool
 
     @classmethod
-    def of(cls, task: DownloadTask, reply: list[bytes | int], bucket: str) -> Snapshot:
+    def of(cls, task: DownloadTask, reply: list[bytes | int], bucket: str) -> JobSnapshot:
         """From the head of a script's reply and any task of the job."""
         status, fin, completed, failed, total, revision, updated, created, offset, error, direct = reply[:11]
         known = task.manifest_key or ("" if direct else manifest_key(bucket, task.job_type, task.job_id))
@@ -276,7 +276,7 @@ class Publisher:
         self.lanes = [*(keys.stream(keys.TASKS, p) for p in range(self._partitions)), keys.QUEUE]
         self.partition = {lane: partition for partition, lane in enumerate(self.lanes)}
 
-    def status(self, flush: Flush, job: Snapshot) -> None:
+    def status(self, flush: Flush, job: JobSnapshot) -> None:
         """One aggregated status, and what the indexes know of the job."""
         stream = self._status[keys.partition_of(job.job_id, len(self._status))]
         flush.streams[stream].append(job.message())
@@ -286,7 +286,7 @@ class Publisher:
         """The status of a task job."""
         flush.streams[self._status[keys.partition_of(job_id, len(self._status))]].append(status)
 
-    def index(self, flush: Flush, job: Snapshot) -> None:
+    def index(self, flush: Flush, job: JobSnapshot) -> None:
         """What the indexes over jobs know of the job."""
         if job.direct:
             flush.indexed += (job.created_ms, job.job_id)

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kernel.clock import Clock
-from kernel.queue.streams.entry import Entry, read
+from kernel.queue.streams.entry import QueueEntry, read
 from kernel.redis import keys, scripts
 from kernel.redis.clients import BLOCK_MARGIN
 from kernel.redis.link import Link, command, is_error, lacks_group
@@ -24,7 +24,7 @@ ANSWER = 0.01
 _log = get_logger(__name__)
 
 
-class Reader:
+class QueueReader:
     """Reads `>` of the consumer group from every partition."""
 
     def __init__(self, link: Link, clock: Clock, places: Mapping[str, int], consumer: str) -> None:
@@ -34,7 +34,7 @@ class Reader:
         self._lanes = list(places)
         self._partition = {lane.encode(): place for lane, place in places.items()}
         self._consumer = consumer
-        self._reading: asyncio.Task[list[Entry]] | None = None
+        self._reading: asyncio.Task[list[QueueEntry]] | None = None
         self.until: asyncio.Future[None] | None = None
         """Where there is one, nobody waits for a read beyond it; the read goes on."""
         self._begun = 0.0
@@ -42,7 +42,7 @@ class Reader:
         self.last_poll = clock.monotonic()
         """When a read last succeeded, by the monotonic clock."""
 
-    async def read(self, limit: int, block: float, linger: float | None = None) -> list[Entry]:
+    async def read(self, limit: int, block: float, linger: float | None = None) -> list[QueueEntry]:
         """At least `limit / partitions` entries of each busy partition; waits up to `block` seconds for the first.
 
         With `linger` it is waited for only so many seconds, while the read goes on: a later call gets what comes.
@@ -54,7 +54,7 @@ class Reader:
             await asyncio.wait(waited_for, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
         return self.brought()
 
-    def begin(self, limit: int, block: float) -> asyncio.Task[list[Entry]]:
+    def begin(self, limit: int, block: float) -> asyncio.Task[list[QueueEntry]]:
         """Starts a read, where none goes on."""
         if self._reading is None:
             self._begun = self._clock.monotonic()
@@ -66,7 +66,7 @@ class Reader:
         """Whether there is a read whose entries nobody has got yet."""
         return self._reading is not None
 
-    def brought(self) -> list[Entry]:
+    def brought(self) -> list[QueueEntry]:
         """The entries of a read that is done and that nobody has waited for."""
         if self._reading is None or not self._reading.done():
             return []
@@ -87,7 +87,7 @@ class Reader:
             await asyncio.gather(self._reading, return_exceptions=True)
             self._reading = None
 
-    async def _read(self, limit: int, block: float) -> list[Entry]:
+    async def _read(self, limit: int, block: float) -> list[QueueEntry]:
         share = -(-limit // len(self._lanes))
         entries = await self._once(self._lanes, share, block)
         if len(entries) < limit:
@@ -97,7 +97,7 @@ class Reader:
                 entries += await self._once(full, more, 0)
         return entries
 
-    async def _once(self, lanes: Sequence[str], count: int, block: float) -> list[Entry]:
+    async def _once(self, lanes: Sequence[str], count: int, block: float) -> list[QueueEntry]:
         waiting: Command = ("BLOCK", max(1, int(block * 1000))) if block > 0 else ()
         ask: Command = ("XREADGROUP", "GROUP", keys.GROUP_WORKERS, self._consumer, "COUNT", count, *waiting)
         try:
@@ -112,8 +112,8 @@ class Reader:
         self._pause = 0.1
         return self._entries(reply or ())
 
-    def _entries(self, reply: Sequence[Any]) -> list[Entry]:
-        found: list[Entry] = []
+    def _entries(self, reply: Sequence[Any]) -> list[QueueEntry]:
+        found: list[QueueEntry] = []
         for name, raws in reply:
             partition, lane = self._partition[name], name.decode()
             found += [read(lane, partition, raw) for raw in raws if raw[1] is not None]

@@ -210,7 +210,7 @@ class RemoteLeases:
         return all(await asyncio.gather(*beats))
 
 
-def _entry(lane: str, partition: int, row: Sequence[object]) -> entries.Entry:
+def _entry(lane: str, partition: int, row: Sequence[object]) -> entries.QueueEntry:
     entry_id, fields = row
     flat = [part for pair in fields.items() for part in pair] if isinstance(fields, dict) else fields
     return entries.read(lane, partition, (entry_id, flat))

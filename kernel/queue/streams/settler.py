@@ -17,7 +17,7 @@ from kernel.clock import Clock
 from kernel.ledger.base import begin_keys, record_keys, settle_keys
 from kernel.queue.streams.calls import JobCall
 from kernel.queue.streams.deferring import DEFERRED_EVERY_MS
-from kernel.queue.streams.item import Item, Report
+from kernel.queue.streams.item import EventReport, Item
 from kernel.queue.streams.outcomes import Outcomes
 from kernel.queue.streams.publications import Flush
 from kernel.queue.work.types import Claim
@@ -63,7 +63,7 @@ class Settler:
         self._event_call = JobCall(scripts.TASK_EVENTS, record_keys, ())
         self._ttl_s = ttl_s
         self._valid = valid
-        self._reports: list[Report] = []
+        self._reports: list[EventReport] = []
         self._gathered: list[Item] = []
         self._settling: list[Item] = []
         self._ready: list[Flush] = []
@@ -94,7 +94,7 @@ class Settler:
         self._gathered.append(item)
         self._poke()
 
-    def report(self, report: Report) -> None:
+    def report(self, report: EventReport) -> None:
         """Takes events of a running task; `report.future` tells whether its attempt still goes on."""
         self._reports.append(report)
         self._poke()
@@ -163,7 +163,7 @@ class Settler:
             self._settling = []
             self._ready = [self._outcomes.recorded(groups, replies[settled:])]
 
-    def _to_report(self) -> list[Report]:
+    def _to_report(self) -> list[EventReport]:
         """All reports there are: none may be left behind the settlement of its attempt."""
         void = [report for report in self._reports if not self._valid(report.claim)]
         for report in void:

@@ -19,10 +19,10 @@ from kernel.ledger.base import start_keys
 from kernel.ledger.record import error_json
 from kernel.queue.streams.calls import JobCall
 from kernel.queue.streams.deferring import Deferring
-from kernel.queue.streams.entry import Entry, claimed, download, queued_task, token
+from kernel.queue.streams.entry import QueueEntry, claimed, download, queued_task, token
 from kernel.queue.streams.item import Item
 from kernel.queue.streams.outcomes import Outcomes
-from kernel.queue.streams.publications import Flush, Publisher, Snapshot, carry
+from kernel.queue.streams.publications import Flush, JobSnapshot, Publisher, carry
 from kernel.queue.streams.settler import Settler
 from kernel.queue.streams.task_outcomes import TaskOutcomes
 from kernel.queue.streams.task_starter import TaskStarter
@@ -73,7 +73,7 @@ class Starter:
         self._crash_limit = config.worker.crash_limit
         self._keep_ms = millis(config.streams.tasks.retention)
 
-    async def start(self, entries: Sequence[Entry], epoch: int, *, routed: bool = False) -> list[Claim]:
+    async def start(self, entries: Sequence[QueueEntry], epoch: int, *, routed: bool = False) -> list[Claim]:
         """The claims among the entries. Raises `PipeLost` where it is to be repeated with the same entries.
 
         `routed`: they were put aside for a worker elsewhere, and it is here.
@@ -89,7 +89,7 @@ class Starter:
             self._deferring.release(entry for entry in readable if (entry.partition, entry.id) not in begun)
         return claims
 
-    async def _begun(self, flush: Flush, entries: Sequence[Entry], epoch: int, *, routed: bool) -> list[Claim]:
+    async def _begun(self, flush: Flush, entries: Sequence[QueueEntry], epoch: int, *, routed: bool) -> list[Claim]:
         made = Flush()
         groups, tasks, away = self._sorted(entries, routed=routed)
         commands = [self._command(group) for group in groups]
@@ -113,18 +113,20 @@ class Starter:
             await self._link.run(made.commands())
         return claims
 
-    def _is_readable(self, flush: Flush, entry: Entry) -> bool:
+    def _is_readable(self, flush: Flush, entry: QueueEntry) -> bool:
         """Whether an entry can be run; one that cannot is buried."""
         fault = entry.decode()
         if fault:
             self._bury(flush, entry, fault, "the entry is no task that can be run")
         return not fault
 
-    def _sorted(self, entries: Sequence[Entry], *, routed: bool) -> tuple[list[list[Entry]], list[Entry], list[Entry]]:
+    def _sorted(
+        self, entries: Sequence[QueueEntry], *, routed: bool
+    ) -> tuple[list[list[QueueEntry]], list[QueueEntry], list[QueueEntry]]:
         """Resources by job, task jobs to start, and those to put aside."""
-        jobs: dict[str, list[Entry]] = {}
-        tasks: list[Entry] = []
-        away: list[Entry] = []
+        jobs: dict[str, list[QueueEntry]] = {}
+        tasks: list[QueueEntry] = []
+        away: list[QueueEntry] = []
         for entry in entries:
             if isinstance(entry.work, DownloadTask):
                 jobs.setdefault(entry.work.job_id, []).append(entry)
@@ -132,14 +134,14 @@ class Starter:
                 (tasks if routed or self._is_here(entry) else away).append(entry)
         return list(jobs.values()), tasks, away
 
-    def _route(self, entries: Sequence[Entry]) -> list[Command]:
+    def _route(self, entries: Sequence[QueueEntry]) -> list[Command]:
         """Puts tasks aside that only workers elsewhere run, or only workers that have slots."""
         if not entries:
             return []
         args = [part for entry in entries for part in (entry.id, self._aside(queued_task(entry).task))]
         return [command(scripts.ROUTE, [keys.QUEUE], [keys.GROUP_WORKERS, self._worker, *args])]
 
-    def _is_here(self, entry: Entry) -> bool:
+    def _is_here(self, entry: QueueEntry) -> bool:
         """Whether a task is not to be put aside; one that must not run again is settled by whoever reads it."""
         return entry.crashes >= self._crash_limit or (self._slots and queued_task(entry).task not in self._remote)
 
@@ -147,7 +149,7 @@ class Starter:
         """Under which consumer a task is put aside."""
         return keys.routed(task) if task in self._remote else keys.SLOTS
 
-    def _task_started(self, flush: Flush, made: Flush, entry: Entry, reply: Any, epoch: int) -> list[Claim]:
+    def _task_started(self, flush: Flush, made: Flush, entry: QueueEntry, reply: Any, epoch: int) -> list[Claim]:
         if is_error(reply):
             self._bury(flush, entry, "SYSTEM_INTERNAL", f"the job's record cannot be read: {reply}")
         elif reply[0] != -1:
@@ -161,7 +163,7 @@ class Starter:
             self._bury(flush, entry, "SYSTEM_EXPIRED", "the job has no record (any more)")
         return []
 
-    def _command(self, group: Sequence[Entry]) -> Command:
+    def _command(self, group: Sequence[QueueEntry]) -> Command:
         args: list[Any] = [b""]
         for entry in group:
             task = download(entry)
@@ -170,7 +172,7 @@ class Starter:
                 args[0] = _record(group)
         return self._calls[self._finalizes(task.job_type)].pack(task.job_id, args)
 
-    def _started(self, flush: Flush, made: Flush, group: Sequence[Entry], reply: Any, epoch: int) -> list[Claim]:
+    def _started(self, flush: Flush, made: Flush, group: Sequence[QueueEntry], reply: Any, epoch: int) -> list[Claim]:
         if is_error(reply):
             for entry in group:
                 self._bury(flush, entry, "SYSTEM_INTERNAL", f"the job's record cannot be read: {reply}")
@@ -180,7 +182,7 @@ class Starter:
             return []
         now_ms, about, *verdicts = reply
         claims: list[Claim] = []
-        settled: list[tuple[Entry, Any]] = []
+        settled: list[tuple[QueueEntry, Any]] = []
         for entry, verdict in zip(group, verdicts, strict=True):
             if isinstance(verdict, int) and verdict > 0:
                 claim = claimed(entry, verdict, epoch)
@@ -189,14 +191,14 @@ class Starter:
             else:
                 settled.append((entry, verdict))
         if about is not None:
-            job = Snapshot.of(download(group[0]), about, self._publisher.bucket)
+            job = JobSnapshot.of(download(group[0]), about, self._publisher.bucket)
             if settled:
                 self._outcomes.repeated(flush, job, settled)
             if claims and job.direct:
                 self._publisher.index(made, job)
         return claims
 
-    def _doomed(self, entry: Entry, claim: Claim, now_ms: int) -> bool:
+    def _doomed(self, entry: QueueEntry, claim: Claim, now_ms: int) -> bool:
         """Settles what must not run (again) as failed. The queue has no retention that a task could outlive."""
         attempts = claim.attempt
         if entry.crashes >= self._crash_limit:
@@ -213,7 +215,7 @@ class Starter:
         self._settler.add(Item(claim, Verdict("f", attempts, error, line), code, message))
         return True
 
-    def _bury(self, flush: Flush, entry: Entry, code: str, message: str) -> None:
+    def _bury(self, flush: Flush, entry: QueueEntry, code: str, message: str) -> None:
         """A dead letter of what has no job that could be settled; its bytes are kept as they are."""
         letter = DeadLetterTask(
             failure_code=code,
@@ -235,7 +237,7 @@ class Starter:
             flush.acknowledge(entry.lane, entry.id)
 
 
-def _record(group: Sequence[Entry]) -> bytes:
+def _record(group: Sequence[QueueEntry]) -> bytes:
     """What a record is made of where ingest has made none; empty for a replay, which needs one that is there."""
     tasks = [download(entry) for entry in group]
     if all(task.replay for task in tasks):

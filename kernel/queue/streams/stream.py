@@ -1,6 +1,6 @@
 """The stream lane: the tasks of `fetchbox.jobs.tasks` and of `jobs:stream`, handed out through the group `workers`.
 
-The story of one task: the lease exists before anything is claimed (`Heartbeat`); an entry comes new (`Reader`) or
+The story of one task: the lease exists before anything is claimed (`Heartbeat`); an entry comes new (`QueueReader`) or
 after an earlier delivery (`Takeover`); `Starter` asks the ledger whether it is to run; the worker runs it and hands
 back an outcome; `Settler` records it, publishes what it changed, and acknowledges the entry last. A worker whose
 lease has lapsed holds nothing: its claims are void, and the scripts refuse what it still sends.
@@ -21,12 +21,12 @@ from kernel.config.loading import TASKS
 from kernel.durations import seconds
 from kernel.errors import unavailable
 from kernel.ledger.base import TERMINAL
-from kernel.queue.streams.deferring import Deferring, Gate
-from kernel.queue.streams.entry import Entry
-from kernel.queue.streams.item import Item, Report
+from kernel.queue.streams.deferring import CircuitGate, Deferring
+from kernel.queue.streams.entry import QueueEntry
+from kernel.queue.streams.item import EventReport, Item
 from kernel.queue.streams.outcomes import Outcomes
 from kernel.queue.streams.publications import Publisher
-from kernel.queue.streams.reader import Reader, provision
+from kernel.queue.streams.reader import QueueReader, provision
 from kernel.queue.streams.reconcile import stranded
 from kernel.queue.streams.settler import Settler
 from kernel.queue.streams.starter import Starter
@@ -64,7 +64,7 @@ class StreamLane:
         remote: Collection[str] = (),
         *,
         slots: bool = True,
-        gate: Gate | None = None,
+        gate: CircuitGate | None = None,
     ) -> None:
         """`finalizes` answers by job type; `remote` are the tasks whose jobs only workers elsewhere run.
 
@@ -82,7 +82,7 @@ class StreamLane:
         self._ttl = seconds(config.worker.heartbeat_ttl)
         self._retry = RetryPolicy(rng, retry_rule)
         self._held: dict[tuple[int, str], Claim] = {}
-        self._kept: list[Entry] = []
+        self._kept: list[QueueEntry] = []
         self._claiming = asyncio.Lock()
         self._publisher = publisher = Publisher(config)
         self._lanes = publisher.lanes
@@ -95,7 +95,7 @@ class StreamLane:
         self._settler = Settler(self._link, outcomes, publisher.partition, clock, finalizes, self._valid, ttl_s)
         places = {lane: place for lane, place in publisher.partition.items() if slots or lane != keys.QUEUE}
         aside = _aside_for_slots(remote) if slots else ()
-        self._reader = Reader(self._reading, clock, places, worker_id)
+        self._reader = QueueReader(self._reading, clock, places, worker_id)
         self._takeover = Takeover(self._link, clock, config, places, worker_id, remote, aside)
         self._gate = gate
         self._starter = Starter(
@@ -304,7 +304,7 @@ class StreamLane:
         with the same numbers writes nothing twice.
         """
         told: asyncio.Future[bool] = self._loop.create_future()
-        self._settler.report(Report(claim, first, events, told))
+        self._settler.report(EventReport(claim, first, events, told))
         return told
 
     async def give_back(self, claims: Iterable[Claim]) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 from fetchbox.config.v1 import config_pb2
 from kernel.clock import Clock
 from kernel.durations import millis, seconds
-from kernel.queue.streams.entry import Entry, read
+from kernel.queue.streams.entry import QueueEntry, read
 from kernel.redis import keys, scripts
 from kernel.redis.link import Link, command, is_error
 from kernel.redis.pipe import Command, PipeLost
@@ -72,10 +72,10 @@ class Takeover:
         """Something of ours will be due in so many seconds."""
         self._next_due = min(self._next_due, self._clock.monotonic() + delay)
 
-    async def take(self, limit: int) -> list[Entry]:
+    async def take(self, limit: int) -> list[QueueEntry]:
         """Up to `limit` entries that are ours now; none between the times to look."""
         now = self._clock.monotonic()
-        taken: list[Entry] = []
+        taken: list[QueueEntry] = []
         try:
             if now >= self._next_due:
                 taken = await self._due(limit)
@@ -85,7 +85,7 @@ class Takeover:
             _log.warn("lane_takeover_lost", error=str(lost))
         return taken
 
-    async def suspect(self) -> Entry | None:
+    async def suspect(self) -> QueueEntry | None:
         """One suspect, to be run alone; None where there is none or another worker runs one of its partition."""
         for lane, place in self._places.items():
             ask = command(scripts.SUSPECT, self._keys(lane), [keys.GROUP_WORKERS, self._worker])
@@ -95,7 +95,7 @@ class Takeover:
         self.suspects = 0
         return None
 
-    async def _due(self, limit: int) -> list[Entry]:
+    async def _due(self, limit: int) -> list[QueueEntry]:
         share = -(-limit // len(self._places))
         commands = [
             command(scripts.DUE, [*self._keys(lane), keys.delayed(lane)], [keys.GROUP_WORKERS, self._worker, share])
@@ -111,7 +111,7 @@ class Takeover:
         self._next_due = self._clock.monotonic() + min([_TICK, *waits])
         return self._entries(replies, 1) + found
 
-    async def _reap(self, limit: int) -> list[Entry]:
+    async def _reap(self, limit: int) -> list[QueueEntry]:
         share = -(-limit // len(self._places))
         args: list[str | int] = [keys.GROUP_WORKERS, self._worker, share, self._crash_limit]
         of_queue = [self._unregistered_ms, *self._elsewhere]
@@ -160,8 +160,8 @@ class Takeover:
                     found[entry.work.job_id] = None
         return list(found)[:_MOST_NAMED]
 
-    def _entries(self, replies: Sequence[Any], head: int) -> list[Entry]:
-        found: list[Entry] = []
+    def _entries(self, replies: Sequence[Any], head: int) -> list[QueueEntry]:
+        found: list[QueueEntry] = []
         for (lane, place), reply in zip(self._places.items(), replies, strict=True):
             if not is_error(reply):
                 found += [read(lane, place, *reply[i : i + 4]) for i in range(head, len(reply), 4)]
@@ -181,7 +181,7 @@ def collect(worker: str, limit: int, names: Sequence[str], suspect: int = -1, *,
     return command(scripts.COLLECT, [keys.QUEUE, keys.lease(keys.QUEUE), keys.redo(keys.QUEUE)], args)
 
 
-def collected(reply: Any, place: int) -> list[Entry]:
+def collected(reply: Any, place: int) -> list[QueueEntry]:
     """The entries of a reply to `collect`; `place` is that of the queue among the lanes."""
     if is_error(reply) or len(reply) < 4:
         return []

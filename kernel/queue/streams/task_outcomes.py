@@ -10,7 +10,7 @@ from typing import Any
 
 from fetchbox.jobs.jobs_pb2 import JobStatus, QueuedTask
 from kernel.ledger.record import error_json, error_of, log_offset
-from kernel.queue.streams.entry import Entry
+from kernel.queue.streams.entry import QueueEntry
 from kernel.queue.streams.item import Item
 from kernel.queue.streams.publications import (
     Flush,
@@ -69,7 +69,7 @@ class TaskOutcomes:
             self._failed(flush, task, error, updated)
             flush.published.append(task.job_id)
 
-    def forget(self, flush: Flush, entry: Entry) -> None:
+    def forget(self, flush: Flush, entry: QueueEntry) -> None:
         """Takes an entry off the queue that is not to run."""
         counted = entry.work.task if entry.ledgered and isinstance(entry.work, QueuedTask) else ""
         flush.acknowledge(entry.lane, entry.id, counted)

@@ -7,7 +7,7 @@ from typing import Any
 from fetchbox.config.v1 import config_pb2
 from kernel.ledger.base import begin_keys
 from kernel.queue.streams.calls import JobCall
-from kernel.queue.streams.entry import Entry, claimed, queued_task, token
+from kernel.queue.streams.entry import QueueEntry, claimed, queued_task, token
 from kernel.queue.streams.publications import Flush
 from kernel.queue.streams.task_outcomes import TaskOutcomes
 from kernel.queue.work.types import Claim
@@ -24,7 +24,7 @@ class TaskStarter:
         self._default_ttl = config.tasks.job_ttl_s
         self._call = JobCall(scripts.TASK_START, begin_keys, (worker, "worker.claim"))
 
-    def command(self, entry: Entry) -> Command:
+    def command(self, entry: QueueEntry) -> Command:
         """The call of `task_start`."""
         task = queued_task(entry)
         again, entry.tried = entry.tried, True
@@ -32,7 +32,7 @@ class TaskStarter:
         args = (entry.deliveries, token(entry), attempt, int(again), entry.id)
         return self._call.pack(task.job_id, args)
 
-    def started(self, flush: Flush, made: Flush, entry: Entry, reply: Any, epoch: int) -> Claim | None:
+    def started(self, flush: Flush, made: Flush, entry: QueueEntry, reply: Any, epoch: int) -> Claim | None:
         """The claim; None where the job has ended. What another's gateway made is entered in the indexes by `made`."""
         task = queued_task(entry)
         granted, now, created, ttl, tenant, trace_id, revision, *rest = reply
