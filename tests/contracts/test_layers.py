@@ -1,6 +1,7 @@
 """The arrow rule of the house: imports only point up the list of layers, and connections are made in one place."""
 
 import ast
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -48,14 +49,20 @@ GATEWAY_KERNEL = {
 }
 
 
-def _imports(path: Path) -> set[str]:
+@cache
+def _nodes(path: Path) -> tuple[ast.AST, ...]:
+    return tuple(ast.walk(ast.parse(path.read_text())))
+
+
+@cache
+def _imports(path: Path) -> frozenset[str]:
     names: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in _nodes(path):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
             names |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
-    return names
+    return frozenset(names)
 
 
 def _module(path: Path) -> str:
@@ -72,6 +79,7 @@ def _room(module: str) -> str:
     return ""
 
 
+@cache
 def _files(package: str) -> list[Path]:
     return sorted((ROOT / package).rglob("*.py"))
 
@@ -138,13 +146,13 @@ def test_no_file_but_keys_spells_a_redis_key() -> None:
         for path in _files(package):
             if path == ROOT / "kernel" / "redis" / "keys.py":
                 continue
-            strings = (node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant))
+            strings = (node.value for node in _nodes(path) if isinstance(node, ast.Constant))
             docs = _docstrings(path)
             stray = [s for s in strings if isinstance(s, str) and s.startswith(prefixes) and s not in docs]
             assert not stray, f"{path} spells {stray}: use kernel.redis.keys"
 
 
 def _docstrings(path: Path) -> set[str]:
-    nodes = ast.walk(ast.parse(path.read_text()))
+    nodes = _nodes(path)
     kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     return {ast.get_docstring(node, clean=False) or "" for node in nodes if isinstance(node, kinds)}
