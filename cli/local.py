@@ -14,6 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
+from cli.embedded.envoy import Envoy
 from cli.embedded.ports import free_ports, is_free
 from cli.embedded.process import LocalProcess
 from cli.embedded.stack import EmbeddedStack
@@ -43,14 +44,20 @@ class LocalPlatform:
         config: Path | None = None,
         *,
         any_ports: bool = False,
+        front: str = "",
         environ: Mapping[str, str] | None = None,
     ) -> None:
-        """`any_ports` takes free ports in place of the configured ones; `environ` overrides the configuration."""
+        """`any_ports` takes free ports in place of the configured ones; `environ` overrides the configuration.
+
+        `front` is where an Envoy before the gateway listens; empty for none.
+        """
         self.data = data
         self.stack: EmbeddedStack
         self.roles: dict[Role, LocalProcess] = {}
         self._file = config
         self._any_ports = any_ports
+        self._front = front
+        self.envoy: Envoy | None = None
         self._environ = dict(environ or {})
         self._lock: IO[str] | None = None
         self._restarts: list[float] = []
@@ -68,6 +75,7 @@ class LocalPlatform:
             self.config = load_config(self._file, os.environ | self._environ)
             provision(self.config)
             self._start_roles()
+            self._start_front()
             self._announce()
         except BaseException:
             self.stop(0)
@@ -80,6 +88,9 @@ class LocalPlatform:
             if not server.running:
                 events.append(f"{type(server).__name__} died and is started again")
                 server.restart()
+        if self.envoy is not None and not self.envoy.child.running:
+            events.append("Envoy died and is started again")
+            self.envoy.child.launch()
         for role, child in self.roles.items():
             if not child.running:
                 events.append(f"{role} ended with code {child.exit_code} and is started again")
@@ -90,6 +101,9 @@ class LocalPlatform:
     def stop(self, grace: float = 30.0) -> None:
         """Drains the roles for at most `grace` seconds, then ends everything. Safe to repeat."""
         deadline = time.monotonic() + grace
+        if self.envoy is not None:
+            self.envoy.child.stop()
+            self.envoy = None
         for step in _ENDING:
             running = [self.roles[role] for role in step if role in self.roles]
             for child in running:
@@ -199,6 +213,16 @@ class LocalPlatform:
         for child in self.roles.values():
             child.wait_ready()
 
+    def _start_front(self) -> None:
+        if not self._front:
+            return
+        free, admin = (f"127.0.0.1:{port}" for port in free_ports(2))
+        if not self._any_ports and not is_free(int(self._front.rpartition(":")[2])):
+            rule = f"Envoy cannot listen at {self._front}: another process does"
+            raise CommandError(rule, UNAVAILABLE, hint="Stop it, or use `fetchbox up --envoy --any-ports`.")
+        self.envoy = Envoy(self.data / "envoy", free if self._any_ports else self._front, admin)
+        self.envoy.start(self.config)
+
     def _child(self, role: Role, own: Mapping[str, str]) -> LocalProcess:
         ready = (self.data / "ready" / role).absolute()
         argv = [sys.executable, "-P", "-m", "cli.main", "serve", f"--role={role}", f"--ready-file={ready}"]
@@ -214,7 +238,9 @@ class LocalPlatform:
     def _announce(self) -> None:
         """Tells the commands that run beside this process where everything is."""
         self._state_file.touch(mode=0o600)
-        self._state_file.write_text(json.dumps({"pid": os.getpid(), "environ": self._environ}))
+        self._state_file.write_text(
+            json.dumps({"pid": os.getpid(), "environ": self._environ, "envoy": self.envoy.listen if self.envoy else ""})
+        )
 
     def _count_restart(self, role: Role, child: LocalProcess) -> None:
         now = time.monotonic()

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from cli.local import LocalPlatform
 
 app = typer.Typer()
+FRONT = "127.0.0.1:8443"
 _LOOK_SECONDS = 0.25
 
 
@@ -31,6 +32,7 @@ def up(
     ] = DATA,
     config: Annotated[Path | None, typer.Option(help="TOML or YAML; a missing file means the defaults.")] = None,
     any_ports: Annotated[bool, typer.Option("--any-ports", help="Free ports in place of the configured ones.")] = False,
+    envoy: Annotated[bool, typer.Option("--envoy", help=f"An Envoy before the gateway, at {FRONT}.")] = False,
     grace: Annotated[float, typer.Option(min=0, help="Seconds that running work may take at the end.")] = 30.0,
 ) -> None:
     """Start Valkey, SeaweedFS and every role on this machine, on loopback, and keep them running.
@@ -39,6 +41,8 @@ def up(
     directory find it by themselves where --data is not given; else set FETCHBOX_DATA to that directory for them.
 
     `fetchbox up`
+
+    With --envoy one more port serves gRPC, gRPC-Web, REST and event streams, by HTTP/1.1 and HTTP/2.
 
     `fetchbox up --data /var/lib/fetchbox --config fetchbox.toml`
     """
@@ -49,7 +53,7 @@ def up(
     if path is not None and not os.path.lexists(path):
         out.note(f"there is no {path}: the defaults hold", "yellow")
         path = None
-    platform = LocalPlatform(data, path, any_ports=any_ports)
+    platform = LocalPlatform(data, path, any_ports=any_ports, front=FRONT if envoy else "")
     ending = _Ending(platform)
     try:
         out.note("starting …", "dim")
@@ -98,6 +102,8 @@ def _show(platform: "LocalPlatform") -> None:
         "S3 keys": str(platform.stack.seaweed.data / "s3.json"),
         "logs": str(platform.data / "logs"),
     }
+    if platform.envoy is not None:
+        where["Envoy"] = f"http://{platform.envoy.listen}"
     ports = platform.metrics
     if ports:
         where["metrics"] = ", ".join(f"{role} {address}" for role, address in ports.items())

@@ -1,19 +1,15 @@
 """A real Envoy before a running platform."""
 
-import os
-import shutil
 import subprocess
-import sys
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.error import URLError
 
+from cli.embedded.envoy import binary
 from cli.embedded.ports import free_ports
 from tests.stack.conftest import CommandLine
-
-BINARY = shutil.which("envoy", path=os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"])))
 
 
 @contextmanager
@@ -22,9 +18,17 @@ def envoy(line: CommandLine, directory: Path, *options: str) -> Iterator[str]:
     at, admin = (f"127.0.0.1:{port}" for port in free_ports(2))
     done = line.spawn("gateway", "envoy", "--out", str(directory), "--listen", at, "--admin", admin, *options)
     assert done.returncode == 0, done
-    assert BINARY is not None, "the extra `envoy` is not installed"
     log = (directory / "envoy.log").open("wb")
-    command = [BINARY, "-c", str(directory / "envoy.json"), "--disable-hot-restart", "--concurrency", "1", "-l", "warn"]
+    command = [
+        binary(),
+        "-c",
+        str(directory / "envoy.json"),
+        "--disable-hot-restart",
+        "--concurrency",
+        "1",
+        "-l",
+        "warn",
+    ]
     with log, subprocess.Popen(command, stdout=log, stderr=log) as process:
         try:
             while not _is_ready(admin):

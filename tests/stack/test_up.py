@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import time
+import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -74,8 +75,11 @@ def test_up_serves_keeps_and_ends(cli: CommandLine, web: SampleSite) -> None:
         assert first.wait(30) == 0
     assert mine(cli.directory) == []
     assert cli.run("jobs", "list").returncode == 4, "nothing of it is left"
-    with running(cli, "up", "--any-ports", "--json", until="REST") as again:
+    with running(cli, "up", "--any-ports", "--envoy", "--json", until="Envoy") as again:
         job = json.loads(accepted.stdout)["job_id"]
+        front = json.loads((cli.directory / ".fetchbox/running.json").read_text())["envoy"]
+        with urllib.request.urlopen(f"http://{front}/operators/jobs/{job}", timeout=30) as answer:
+            assert (json.load(answer)["status"], answer.headers["server"]) == ("completed", "fetchbox")
         assert json.loads(cli.run("jobs", "get", job, "--json").stdout)["status"] == "completed"
         again.send_signal(signal.SIGTERM)
         assert again.wait(30) == 0
