@@ -18,6 +18,8 @@ from fetchbox_client import Client
 from tests.clients.origins import Origin
 from tests.clients.remote import RemoteWorker
 from tests.stack.conftest import ENVIRON
+from tests.stack.model_thread import ModelThread
+from tests.tasks.model_server import ModelServer
 
 ROOT = Path(__file__).parents[2]
 OPERATOR = "operator-token"
@@ -32,9 +34,22 @@ def page_origin() -> Iterator[Origin]:
 
 
 @pytest.fixture(scope="session")
-def hub(tmp_path_factory: pytest.TempPathFactory, page_origin: Origin) -> Iterator[LocalPlatform]:
+def model() -> Iterator[ModelServer]:
+    """The endpoint of chat."""
+    with ModelThread() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def hub(tmp_path_factory: pytest.TempPathFactory, page_origin: Origin, model: ModelServer) -> Iterator[LocalPlatform]:
     """The platform, with every role as a process."""
-    environ = ENVIRON | {"FETCHBOX_GATEWAY_ALLOWED_ORIGINS": f'["{page_origin.url}"]', "WORKER_HEARTBEAT_TTL": "30s"}
+    environ = ENVIRON | {
+        "FETCHBOX_GATEWAY_ALLOWED_ORIGINS": f'["{page_origin.url}"]',
+        "FETCHBOX_TASKS_CHAT_ENDPOINT": model.url(),
+        "FETCHBOX_TASKS_CHAT_MODEL": "parrot",
+        "FETCHBOX_WORKER_DRAIN_GRACE": "500ms",
+        "WORKER_HEARTBEAT_TTL": "30s",
+    }
     data = tmp_path_factory.mktemp("hub")
     config = Path(__file__).parent / "platform.toml"
     with LocalPlatform(data, config, any_ports=True, environ=environ) as running:

@@ -147,7 +147,7 @@ def test_errors_are_typed_by_their_reason(client: Client, platform_up: LocalPlat
         client.jobs.submit({"resources": [{"id": "a", "url": "ftp://example.com/"}]})
     assert [one.field for one in invalid.value.violations] == ["resources[0].url"]
     with pytest.raises(UnsupportedJobTypeError):
-        client.jobs.create("chat", {})
+        client.jobs.create("plan", {})
     with pytest.raises(ValueError, match="JSON"):
         client.jobs.create("tool", {"n": float("nan")})
     job = client.jobs.create("tool", {"n": 1}, idempotency_key="one-key")

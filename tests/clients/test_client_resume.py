@@ -17,10 +17,10 @@ TYPES = ["hello", "queued", "running", *["token"] * 6, "done"]
 
 
 class Killing:
-    """Plays a job whose server is killed with -9 in its middle, and comes back."""
+    """Plays a job whose server is killed with -9 in its middle, or stopped, and comes back."""
 
-    def __init__(self, platform: LocalPlatform, role: Role, claim: Claim) -> None:
-        self._platform, self._role, self._claim = platform, role, claim
+    def __init__(self, platform: LocalPlatform, role: Role, claim: Claim, *, gently: bool = False) -> None:
+        self._platform, self._role, self._claim, self._gently = platform, role, claim, gently
         self.seen: list[tuple[str, str]] = []
 
     def take(self, kind: str, data: Any) -> None:
@@ -30,7 +30,11 @@ class Killing:
         if kind == "running":
             self._claim.tokens("1", "2", "3")
         elif text == "3":
-            self._platform.roles[self._role].kill9()
+            child = self._platform.roles[self._role]
+            if self._gently:
+                child.stop(30)
+            else:
+                child.kill9()
             self._claim.tokens("4", "5")
             self._platform.mend()
             self._claim.tokens("6")
@@ -52,14 +56,16 @@ def test_a_watch_goes_on_after_ingest_was_killed(
     killing.check()
 
 
-async def test_an_async_watch_and_the_tail_of_a_run_do_too(platform_up: LocalPlatform, worker: RemoteWorker) -> None:
+async def test_an_async_watch_and_a_tail_go_on_after_it_was_stopped(
+    platform_up: LocalPlatform, worker: RemoteWorker
+) -> None:
     config = platform_up.config
     async with AsyncClient(config.ingest.listen, operator=config.operator.listen, token=OPERATOR) as client:
         run = (await client.flows.start("review", {"parcel": "p"})).flow.flow_id
         tail = client.flows.tail(run)
         ids = [(await anext(tail)).id]
         job = await client.jobs.create("tool", {})
-        killing = Killing(platform_up, Role.INGEST, worker.claim(job.job_id))
+        killing = Killing(platform_up, Role.INGEST, worker.claim(job.job_id), gently=True)
         async for event in client.jobs.watch(job.job_id):
             killing.take(event.type, event.data)
         killing.check()

@@ -7,6 +7,7 @@ from typing import Any
 import grpc
 
 from fetchbox_client.calls import A, Call, Method, R, Stream, encode
+from fetchbox_client.errors import FetchboxError
 from fetchbox_client.options import Options
 from fetchbox_client.resume import Reading
 from fetchbox_client.retry import Attempts, Patience
@@ -52,7 +53,8 @@ class AsyncTransport:
                         yield stream.read(message)
                 if reading.ended():
                     return
-            except grpc.aio.AioRpcError as error:
+                reading.looked(await self.unary(stream.record))
+            except (grpc.aio.AioRpcError, FetchboxError) as error:
                 pause = reading.lost(error_of(error))
                 if pause is None:
                     return

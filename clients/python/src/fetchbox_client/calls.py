@@ -72,6 +72,10 @@ class Stream(Generic[A, R]):
     """The cursor behind a message; empty for one that has no place."""
     is_last: Callable[[A], bool]
     """Whether nothing follows a message, unless the server sends more."""
+    record: Call[Any]
+    """Reads the record of what the stream is about."""
+    has_ended: Callable[[Any], bool]
+    """Whether that record says that it has ended."""
     read: Callable[[A], R]
     """What a message is handed on as."""
 

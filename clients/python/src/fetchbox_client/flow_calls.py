@@ -75,4 +75,12 @@ def tail(flow_id: str, view: str, last: int | None, kinds: Sequence[str], tenant
         begin = None if cursor else last
         return flows.TailFlowRequest(flow_id=flow_id, view=view, cursor=cursor, last=begin, kinds=kinds, tenant=tenant)
 
-    return Stream(_TAIL, request, lambda frame: frame.record.id, lambda frame: frame.event in FLOW_ENDS, FlowEvent.of)
+    return Stream(
+        _TAIL,
+        request,
+        lambda frame: frame.record.id,
+        lambda frame: frame.event in FLOW_ENDS,
+        get(flow_id, tenant),
+        lambda flow: flow.status != "running",
+        FlowEvent.of,
+    )

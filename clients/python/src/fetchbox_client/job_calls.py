@@ -77,6 +77,8 @@ def watch(job_id: str) -> Stream[job_pb2.JobEvent, Event]:
         lambda cursor: tasks.WatchJobRequest(job_id=job_id, last_event_id=cursor),
         cursor_of,
         lambda event: event.type in ENDS,
+        get(job_id),
+        lambda job: job.status in ENDED,
         Event.of,
     )
 

@@ -1,6 +1,6 @@
 """How a stream goes on after its connection was lost: what was read, and what to ask for next."""
 
-from typing import Generic
+from typing import Any, Generic
 
 from google.protobuf.message import Message
 
@@ -14,7 +14,9 @@ class Reading(Generic[A, R]):
 
     A message with a place moves the cursor, and the server sends what follows the cursor: none is lost, and none comes
     twice. The greeting of a later connection is left out.
-    A stream that ends without its last message is asked for once more: a server that stopped ends streams too.
+
+    A stream that ends without its last message may be that of a server that was stopped. So it is asked for again,
+    until it has nothing new since the record said that all is over.
     """
 
     def __init__(self, stream: Stream[A, R], patience: Patience, cursor: str = "") -> None:
@@ -25,6 +27,7 @@ class Reading(Generic[A, R]):
         self._begun = False
         self._resumed = False
         self._moved = False
+        self._record_ended = False
 
     def request(self) -> Message:
         """The request of the next connection."""
@@ -44,7 +47,11 @@ class Reading(Generic[A, R]):
 
     def ended(self) -> bool:
         """The server ended the stream: whether that is all of it."""
-        return self._is_over or not self._moved
+        return self._is_over or (self._record_ended and not self._moved)
+
+    def looked(self, record: Any) -> None:
+        """The record, as it is after the end of a stream that may not be all."""
+        self._record_ended = self._stream.has_ended(record)
 
     def lost(self, error: FetchboxError) -> float | None:
         """The connection ended with an error: the pause before the next one; None where the stream is over."""

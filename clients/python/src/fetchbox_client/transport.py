@@ -50,7 +50,8 @@ class Transport:
                 yield from map(stream.read, filter(reading.takes, messages))
                 if reading.ended():
                     return
-            except grpc.RpcError as error:
+                reading.looked(self.unary(stream.record))
+            except (grpc.RpcError, FetchboxError) as error:
                 pause = reading.lost(error_of(error))
                 if pause is None:
                     return
@@ -74,5 +75,7 @@ class Transport:
 
 
 def error_of(error: Any) -> FetchboxError:
-    """The error of a call, sync or async: both have the status."""
+    """The error of a call, sync or async: both have the status; one of ours is taken as it is."""
+    if isinstance(error, FetchboxError):
+        return error
     return from_rpc(error.code(), error.details() or "", error.trailing_metadata() or ())
