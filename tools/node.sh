@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# Installs what the clients and examples in Node need, unless it is there, and builds the client: Node itself from Debian
+# where this is root, the packages as the locks say.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+if ! command -v node npm > /dev/null; then
+    if ! command -v apt-get > /dev/null || [ "$(id -u)" != 0 ]; then
+        echo "there is no Node, and this is not root on Debian to install it: install Node 20 or newer with npm" >&2
+        exit 1
+    fi
+    install() { DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=120 install --yes --no-install-recommends nodejs npm; }
+    install >&2 || { apt-get -q update >&2 && install >&2; }
+fi
+
+for project in clients/typescript examples/node; do
+    installed=$project/node_modules/.package-lock.json
+    if [ ! -e "$installed" ] || [ "$project/package-lock.json" -nt "$installed" ]; then
+        npm --prefix "$project" ci --no-audit --no-fund --prefer-offline --ignore-scripts >&2
+        touch "$installed"
+    fi
+done
+
+built=clients/typescript/dist/.built
+if [ ! -e "$built" ] || [ -n "$(find clients/typescript/{src,tsconfig.json,package-lock.json} -newer "$built" -print -quit)" ]; then
+    npm --prefix clients/typescript run --silent build >&2
+    touch "$built"
+fi
