@@ -10,7 +10,7 @@ PYTEST := pytest --numprocesses $(PROCESSES) --dist loadfile --no-loadscope-reor
 # Whoever forbids bytecode pays for it at each start of a process, and the tests start hundreds: 1.7 s become 0.7 s.
 unexport PYTHONDONTWRITEBYTECODE
 ROOMS := kernel flows ingest_svc worker_svc operator_svc producer_svc pipeline gateway cli
-PACKAGES := $(ROOMS) tools tests benchmarks examples
+PACKAGES := $(ROOMS) clients tools tests benchmarks examples
 
 .PHONY: help
 help: ## Lists the targets
@@ -66,7 +66,7 @@ lint: setup-spark ## Lint, format and types, of protos and Python
 	ruff format --check $(PACKAGES)
 	mypy
 	python tools/check_spans.py $(wildcard worker_svc producer_svc)
-	python tools/check_words.py README.md CONTRIBUTING.md SECURITY.md docs proto deploy examples benchmarks/README.md $(ROOMS)
+	python tools/check_words.py README.md CONTRIBUTING.md SECURITY.md docs proto deploy examples clients benchmarks/README.md $(ROOMS)
 
 .PHONY: metrics-check
 metrics-check: setup ## What a working platform shows at /metrics, and the alerts, before promtool
@@ -79,6 +79,14 @@ promtool: ## Fetches promtool, unless it is there
 .PHONY: chromium
 chromium: ## Installs Chromium (as root, on Debian), unless it is there
 	tools/chromium.sh
+
+.PHONY: node
+node: ## Installs the packages of the clients and examples in Node, and builds the client
+	tools/node.sh
+
+.PHONY: client-types
+client-types: node ## Generates the types of the TypeScript client from gen/fetchbox/openapi.json
+	npm --prefix clients/typescript run --silent generate
 
 .PHONY: gen
 gen: setup ## Generates the stubs in gen/ from proto/, offline
@@ -140,4 +148,4 @@ bench: setup-spark ## Runs the benchmarks beside their peers (BullMQ needs node,
 
 .PHONY: clean
 clean: ## Removes what was installed and what was run
-	rm -rf .venv .uv .cache .fetchbox .mypy_cache .ruff_cache .pytest_cache .hypothesis benchmarks/peers/*/.venv
+	rm -rf .venv .uv .cache .fetchbox .mypy_cache .ruff_cache .pytest_cache .hypothesis benchmarks/peers/*/.venv clients/typescript/dist clients/typescript/node_modules examples/node/node_modules

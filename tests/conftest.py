@@ -39,12 +39,13 @@ hypothesis.settings.load_profile("busy")
 
 _SHARED = {
     "spark": ("test_spark_",),
+    "hub": ("test_client_",),
     "platform": ("test_cli_f", "test_cli_tasks", "test_examples", "test_flow_pages", "test_platform"),
     "told": ("test_told_",),
 }
 """What one process starts for all of these files: a JVM, and a platform with every role as a process."""
 
-_SLOW = ("test_spark_", "outages", "pipeline", "stack", "worker", "producer", "telemetry")
+_SLOW = ("test_spark_", "outages", "pipeline", "stack", "clients", "worker", "producer", "telemetry")
 """Files and folders of long tests, the longest first: whoever comes last is waited for."""
 
 
@@ -222,3 +223,19 @@ def program() -> str:
     done = subprocess.run([ROOT / "tools" / "chromium.sh"], capture_output=True, text=True, check=False, timeout=600)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
+
+
+@pytest.fixture(scope="session")
+def node() -> str:
+    """Node, with the packages of `clients/typescript` and `examples/node` and the client built.
+
+    REQUIRE_NODE demands it, and CI does; elsewhere it is used where it is there.
+    """
+    there = all(map(shutil.which, ("node", "npm")))
+    if not there and "REQUIRE_NODE" not in os.environ:
+        pytest.skip("there is no Node here: `make node` installs it")
+    done = subprocess.run([ROOT / "tools" / "node.sh"], capture_output=True, text=True, check=False, timeout=600)
+    if done.returncode and "REQUIRE_NODE" not in os.environ:
+        pytest.skip(f"`make node` cannot install the packages of Node: {done.stderr[-300:]}")
+    assert done.returncode == 0, done.stderr
+    return str(shutil.which("node"))

@@ -3,8 +3,9 @@
 # where this is root, the packages as the locks say.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+exec 9< tools/node.sh && flock 9 # tests may ask for it at the same time
 
-if ! command -v node npm > /dev/null; then
+if ! { command -v node && command -v npm; } > /dev/null; then
     if ! command -v apt-get > /dev/null || [ "$(id -u)" != 0 ]; then
         echo "there is no Node, and this is not root on Debian to install it: install Node 20 or newer with npm" >&2
         exit 1
@@ -14,10 +15,10 @@ if ! command -v node npm > /dev/null; then
 fi
 
 for project in clients/typescript examples/node; do
-    installed=$project/node_modules/.package-lock.json
-    if [ ! -e "$installed" ] || [ "$project/package-lock.json" -nt "$installed" ]; then
+    installed=$project/node_modules/.installed-lock.json
+    if ! cmp --quiet "$project/package-lock.json" "$installed"; then
         npm --prefix "$project" ci --no-audit --no-fund --prefer-offline --ignore-scripts >&2
-        touch "$installed"
+        cp "$project/package-lock.json" "$installed"
     fi
 done
 

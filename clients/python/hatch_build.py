@@ -32,6 +32,7 @@ class StubsHook(BuildHookInterface[Any]):
         include = {str(path): f"{place}/{path.relative_to(found)}" for path in files}
         if in_wheel:
             include[str(root / "fetchbox_client.pth")] = "fetchbox_client.pth"
+            include[str(root / "py.typed")] = f"{place}/fetchbox/py.typed"
         licence = next(path for path in (root / "LICENSE", repository / "LICENSE") if path.exists())
         include[str(licence)] = "fetchbox_client/LICENSE" if in_wheel else "LICENSE"
         build_data["force_include"].update(include)

@@ -1,8 +1,5 @@
-"""One platform for the tests of all clients, with tokens; a worker that tests play; the packages of Node."""
+"""One platform for the tests of all clients, with tokens, and a worker that tests play."""
 
-import os
-import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -100,22 +97,6 @@ def read(hub: LocalPlatform) -> Iterator[Any]:
     )
     yield lambda bucket, key: store.get_object(Bucket=bucket, Key=key)["Body"].read()
     store.close()
-
-
-@pytest.fixture(scope="session")
-def node() -> str:
-    """Node, with the packages of `clients/typescript` and `examples/node` and the client built.
-
-    REQUIRE_NODE demands it, and CI does; elsewhere it is used where it is there.
-    """
-    there = all(map(shutil.which, ("node", "npm")))
-    if not there and "REQUIRE_NODE" not in os.environ:
-        pytest.skip("there is no Node here: `make node` installs it")
-    done = subprocess.run([ROOT / "tools" / "node.sh"], capture_output=True, text=True, check=False, timeout=110)
-    if done.returncode and "REQUIRE_NODE" not in os.environ:
-        pytest.skip(f"`make node` cannot install the packages of Node: {done.stderr[-300:]}")
-    assert done.returncode == 0, done.stderr
-    return str(shutil.which("node"))
 
 
 def operators(platform: LocalPlatform, **options: Any) -> Client:

@@ -17,10 +17,12 @@ from cli.serve import Role
 from fetchbox.errors.v1.errors_pb2 import Reason
 from tests.clients.conftest import OPERATOR, ROOT, TENANT
 from tests.clients.cutting import Cutting, http_answer
+from tests.clients.readme import blocks
 from tests.clients.remote import Claim, RemoteWorker
 
 PACKAGE = ROOT / "clients/typescript"
 SCENARIOS = Path(__file__).parent / "node"
+STRICT = {"target": "ES2022", "module": "NodeNext", "strict": True, "types": [], "lib": ["ES2022", "DOM"]}
 
 
 class Hands:
@@ -124,6 +126,24 @@ def test_the_scenario(
         finally:
             process.kill()
     assert (process.returncode, complaint) == (0, "")
+
+
+def test_the_readme_runs(node: str, project: Path, platform_up: LocalPlatform, web: SampleSite) -> None:
+    """Its blocks hold before the compiler at its strictest, and run as they are."""
+    programs = blocks(PACKAGE / "README.md", "ts", platform_up, web.url("/photo.jpg"))
+    for number, program in enumerate(programs):
+        (project / f"readme{number}.mts").write_text(program)
+    (project / "tsconfig.json").write_text(json.dumps({"compilerOptions": STRICT, "include": ["readme*.mts"]}))
+    compiler = PACKAGE / "node_modules/typescript/bin/tsc"
+    done = subprocess.run([node, compiler], cwd=project, capture_output=True, text=True, check=False, timeout=100)
+    assert done.returncode == 0, done.stdout
+    words = [["hello", "done", "completed"], ["flow.start", "flow.complete"], ["resources[0].url"]]
+    for number, expected in enumerate(words):
+        command = [node, f"readme{number}.mjs"]
+        done = subprocess.run(command, cwd=project, capture_output=True, text=True, check=False, timeout=60)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert [word for word in expected if word not in done.stdout] == []
+    assert len(programs) == len(words)
 
 
 def test_the_types_are_those_of_the_openapi_document(node: str, tmp_path: Path) -> None:

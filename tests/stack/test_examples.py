@@ -16,10 +16,10 @@ import redis
 from cli.local import LocalPlatform
 from cli.sample_site import SampleSite
 from tests.stack.conftest import ENVIRON, CommandLine, until_known
+from tests.tasks.model_server import ModelServer
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
-NODE = shutil.which("node") is not None and shutil.which("npm") is not None
 
 
 def execute(line: CommandLine, *argv: str | Path, cwd: Path | None = None) -> "subprocess.CompletedProcess[str]":
@@ -79,17 +79,20 @@ def test_the_direct_producers(connected: CommandLine, web: SampleSite, argv: tup
     _is_done(connected, run.stdout)
 
 
-@pytest.mark.skipif(not NODE, reason="there is no node here")
-def test_the_direct_producer_in_node(connected: CommandLine, web: SampleSite, tmp_path: Path) -> None:
-    project = tmp_path / "node"
-    shutil.copytree(EXAMPLES / "node", project, ignore=shutil.ignore_patterns("node_modules"))
-    installed = execute(connected, "npm", "ci", "--no-audit", "--no-fund", "--prefer-offline", cwd=project)
-    if installed.returncode:
-        pytest.skip(f"npm cannot install its packages: {installed.stderr[-200:]}")
-    connected.environ["FETCHBOX_PROTO"] = str(ROOT / "proto/fetchbox/jobs/jobs.proto")
-    run = execute(connected, "node", project / "producer.mjs", web.url("/photo.jpg"))
+def test_the_direct_producer_in_node(connected: CommandLine, web: SampleSite, node: str) -> None:
+    run = execute(connected, node, EXAMPLES / "node/producer.mjs", web.url("/photo.jpg"))
     assert run.returncode == 0, run
     _is_done(connected, run.stdout)
+
+
+def test_the_grpc_client_in_node(connected: CommandLine, model: ModelServer, node: str) -> None:
+    assert model.seen == []
+    run = execute(connected, node, EXAMPLES / "node/client.mjs", "chat", '{"prompt": "hello"}')
+    assert run.returncode == 0, run
+    lines = run.stdout.splitlines()
+    assert lines[0].startswith("hello ")
+    assert lines[-2].startswith("done ")
+    assert lines[-1].startswith("done {")
 
 
 _FILE_PRODUCERS = {

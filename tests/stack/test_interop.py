@@ -5,7 +5,6 @@ The bare ones are `examples/bare`: a Redis client and the words of the contract.
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -29,7 +28,6 @@ from tests.stack.conftest import ENVIRON
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 ENDS = {"done", "error", "canceled"}
-NODE = shutil.which("node") is not None and shutil.which("npm") is not None
 
 
 @dataclass
@@ -212,20 +210,6 @@ def test_a_bare_worker_that_dies_is_taken_over(world: World) -> None:
     world.until_empty()
 
 
-@pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the examples in Node, with what they depend on."""
-    if not NODE:
-        pytest.skip("there is no node here")
-    project = tmp_path_factory.mktemp("node") / "node"
-    shutil.copytree(EXAMPLES / "node", project, ignore=shutil.ignore_patterns("node_modules"))
-    argv = ["npm", "ci", "--no-audit", "--no-fund", "--prefer-offline"]
-    installed = subprocess.run(argv, cwd=project, capture_output=True, text=True, timeout=100, check=False)
-    if installed.returncode:
-        pytest.skip(f"npm cannot install its packages: {installed.stderr[-200:]}")
-    return project
-
-
 def outcomes(lines: Sequence[str]) -> dict[str, str]:
     """What the worker in Node printed, by job."""
     return dict(line.split(" ", 1) for line in lines)
@@ -233,11 +217,11 @@ def outcomes(lines: Sequence[str]) -> dict[str, str]:
 
 @pytest.mark.long
 @pytest.mark.req("R004-goal.01")
-def test_a_worker_in_node_does_tasks_by_grpc(world: World, node: Path) -> None:
+def test_a_worker_in_node_does_tasks_by_grpc(world: World, node: str) -> None:
     good = [world.create("tool", {"text": f"hello number {n}"}) for n in range(4)]
     bad = world.create("tool", {"text": 7})
     canceled = world.create("tool", {"text": "never said", "pause_ms": 3_600_000})
-    worker = world.spawn("node", node / "worker.mjs", "6")
+    worker = world.spawn(node, EXAMPLES / "node/worker.mjs", "6")
     world.until(lambda: world.get(canceled)["status"] == "running", "nobody took it")
     world.post(f"/v1/jobs/{canceled}/cancel", {})
     told = outcomes(finished(worker))
