@@ -19,8 +19,9 @@ WORDS = {
     0: ["hello", "done", "completed"],
     1: ["flow.start", "step.await.triggered", "flow.complete"],
     2: ["resources[0].url", "NOT_FOUND"],
+    3: ["done"],
 }
-"""What the blocks of the README print."""
+"""What the blocks of the README print, and behind them the one of the project's first page."""
 STUBS = """
 from typing import assert_type
 
@@ -100,7 +101,8 @@ def test_the_stubs_are_imported_as_they_are(python: Path, folder: Path) -> None:
 
 @pytest.mark.parametrize("block", WORDS)
 def test_the_readme_runs(python: Path, platform_up: LocalPlatform, web: SampleSite, folder: Path, block: int) -> None:
-    programs = blocks(PROJECT / "README.md", "python", platform_up, web.url("/photo.jpg"))
+    pages = (PROJECT / "README.md", ROOT / "README.md")
+    programs = [one for page in pages for one in blocks(page, "python", platform_up, web.url("/photo.jpg"))]
     assert len(programs) == len(WORDS)
     printed = _run(python, "-I", "-c", programs[block], cwd=folder)
     for word in WORDS[block]:

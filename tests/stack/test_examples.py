@@ -85,6 +85,13 @@ def test_the_direct_producer_in_node(connected: CommandLine, web: SampleSite, no
     _is_done(connected, run.stdout)
 
 
+def test_the_rest_client_in_node(connected: CommandLine, manifest: Path, node: str) -> None:
+    run = execute(connected, node, EXAMPLES / "node/submit.mjs", manifest)
+    assert run.returncode == 0, run
+    assert "\ndone " in run.stdout
+    assert run.stdout.splitlines()[-1].startswith("completed: 2 of 2 stored; results: s3://")
+
+
 def test_the_grpc_client_in_node(connected: CommandLine, model: ModelServer, node: str) -> None:
     assert model.seen == []
     run = execute(connected, node, EXAMPLES / "node/client.mjs", "chat", '{"prompt": "hello"}')

@@ -45,8 +45,7 @@ class AsyncTransport:
             stream.method.path, request_serializer=encode, response_deserializer=stream.method.decode
         )
         while True:
-            longest = patience.slice(options.stream_timeout)
-            messages = method(reading.request(), timeout=longest, metadata=options.metadata)
+            messages = method(reading.request(), timeout=patience.slice(), metadata=options.metadata)
             try:
                 async for message in messages:
                     if reading.takes(message):

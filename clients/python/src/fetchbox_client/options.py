@@ -51,8 +51,6 @@ class Options:
     tls: Tls | None = None
     timeout: float = 30.0
     """The deadline of a call with its repetitions, in seconds."""
-    stream_timeout: float = 600.0
-    """The deadline of one connection of a stream, in seconds; the stream is resumed after it."""
     retry: RetryPolicy = field(default_factory=RetryPolicy)
 
     @property

@@ -27,6 +27,8 @@ class RetryPolicy:
     attempts: int = 12
     attempt_timeout: float = 10.0
     """How long one attempt may take, in seconds; the deadline of the whole call holds too."""
+    stream_timeout: float = 600.0
+    """The deadline of one connection of a stream, in seconds; the stream is resumed after it."""
     first_pause: float = 0.1
     longest_pause: float = 1.0
     patience: float = 60.0
@@ -77,8 +79,9 @@ class Patience:
         self._down_since: float | None = None
         self._lost = 0
 
-    def slice(self, longest: float) -> float:
+    def slice(self) -> float:
         """The deadline of the next connection, in seconds; raises `DeadlineExceededError` after the last one."""
+        longest = self._policy.stream_timeout
         if self._deadline is None:
             return longest
         left = self._deadline - time.monotonic()

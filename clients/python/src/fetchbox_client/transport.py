@@ -44,8 +44,7 @@ class Transport:
             stream.method.path, request_serializer=encode, response_deserializer=stream.method.decode
         )
         while True:
-            longest = patience.slice(options.stream_timeout)
-            messages = method(reading.request(), timeout=longest, metadata=options.metadata)
+            messages = method(reading.request(), timeout=patience.slice(), metadata=options.metadata)
             try:
                 yield from map(stream.read, filter(reading.takes, messages))
                 if reading.ended():
