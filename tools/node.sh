@@ -14,6 +14,11 @@ if ! { command -v node && command -v npm; } > /dev/null; then
     install >&2 || { apt-get -q update >&2 && install >&2; }
 fi
 
+node --eval 'const [major, minor] = process.versions.node.split("."); process.exit(major > 20 || (major == 20 && minor >= 3) ? 0 : 1)' || {
+    echo "this is Node $(node --version); the client needs 20.3 or newer" >&2
+    exit 1
+}
+
 for project in clients/typescript examples/node; do
     installed=$project/node_modules/.installed-lock.json
     if ! cmp --quiet "$project/package-lock.json" "$installed"; then

@@ -54,15 +54,17 @@ class Hands:
 
     def kill(self, meanwhile: list[str]) -> None:
         """Kills the gateway with -9; these tokens come before another one is there."""
-        self._platform.roles[Role.GATEWAY].kill9()
+        gateway = self._platform.roles[Role.GATEWAY]
+        gateway.kill9()
         self._claim.tokens(*meanwhile)
-        self._platform.mend()
+        gateway.launch()
 
     def stop(self, meanwhile: list[str]) -> None:
         """The same with SIGTERM."""
-        self._platform.roles[Role.GATEWAY].stop(30)
+        gateway = self._platform.roles[Role.GATEWAY]
+        gateway.stop(30)
         self._claim.tokens(*meanwhile)
-        self._platform.mend()
+        gateway.launch()
 
     def lose(self, losses: int) -> str:
         """The address of a gateway whose next answers get lost."""
@@ -125,7 +127,7 @@ def test_the_scenario(
             complaint = process.stderr.read()
         finally:
             process.kill()
-    assert (process.returncode, complaint) == (0, "")
+    assert (process.returncode, complaint) == (0, ""), complaint
 
 
 def test_the_readme_runs(node: str, project: Path, platform_up: LocalPlatform, web: SampleSite) -> None:
