@@ -1,5 +1,7 @@
 """What the Python client does about deadlines, ends that are none, servers that ask to wait, TLS and credentials."""
 
+import asyncio
+import contextlib
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -10,6 +12,7 @@ import trustme
 
 from fetchbox.operator.v1.job_pb2 import JobEvent
 from fetchbox_client import (
+    AsyncClient,
     Client,
     InvalidPayloadError,
     NotFoundError,
@@ -33,6 +36,12 @@ def _ids(server: Scripted, **retry: Any) -> list[str]:
     policy = RetryPolicy(first_pause=0.001, **retry)
     with Client(f"127.0.0.1:{server.port}", retry=policy) as client:
         return [event.id or event.type for event in client.jobs.watch("j")]
+
+
+def _credentials(ca: trustme.CA) -> grpc.ServerCredentials:
+    issued = ca.issue_cert("localhost")
+    chain = b"".join(pem.bytes() for pem in issued.cert_chain_pems)
+    return grpc.ssl_server_credentials([(issued.private_key_pem.bytes(), chain)])
 
 
 def test_a_connection_of_a_stream_has_a_deadline_and_the_stream_goes_on_behind_it() -> None:
@@ -88,9 +97,7 @@ def test_a_record_that_is_gone_ends_the_stream_and_other_refusals_are_raised() -
 
 def test_tls_token_and_tenant_go_with_each_call(tmp_path: Any) -> None:
     ca = trustme.CA()
-    issued = ca.issue_cert("localhost")
-    chain = b"".join(pem.bytes() for pem in issued.cert_chain_pems)
-    credentials = grpc.ssl_server_credentials([(issued.private_key_pem.bytes(), chain)])
+    credentials = _credentials(ca)
     (tmp_path / "ca.pem").write_bytes(ca.cert_pem.bytes())
     with Scripted(credentials=credentials) as server:
         target = f"localhost:{server.port}"
@@ -147,3 +154,48 @@ def test_what_may_not_be_repeated_is_raised_at_once_and_has_the_whole_time() -> 
     assert attempts.timeout() > 1
     with pytest.raises(UnavailableError):
         attempts.failed(UNAVAILABLE)
+
+
+def test_who_leaves_a_stream_ends_its_call() -> None:
+    left = threading.Event()
+
+    def endless(context: Any) -> Iterator[JobEvent]:
+        context.add_callback(left.set)
+        yield HELLO
+        left.wait(30)
+
+    with Scripted(endless) as server, Client(f"127.0.0.1:{server.port}") as client:
+        for event in client.jobs.watch("j"):
+            assert event.type == "hello"
+            break
+        assert left.wait(30)
+
+
+async def test_the_async_client_resumes_and_leaves_over_tls() -> None:
+    ca = trustme.CA()
+    credentials = _credentials(ca)
+    left = threading.Event()
+
+    def breaking(context: Any) -> Iterator[JobEvent]:
+        yield from [HELLO, *_events("1-0")]
+        context.abort(grpc.StatusCode.UNAVAILABLE, "the server goes away")
+
+    def endless(context: Any) -> Iterator[JobEvent]:
+        context.add_callback(left.set)
+        yield from [HELLO, *_events("2-0")]
+        left.wait(30)
+
+    with Scripted(breaking, endless, credentials=credentials) as server:
+        retry = RetryPolicy(first_pause=0.001)
+        tls = Tls(ca=ca.cert_pem.bytes())
+        async with AsyncClient(f"localhost:{server.port}", token="t-1", tls=tls, retry=retry) as client:
+            seen = []
+            async with contextlib.aclosing(client.jobs.watch("j")) as events:
+                async for event in events:
+                    seen.append(event.id or event.type)
+                    if event.id == "2-0":
+                        break
+            assert seen == ["hello", "1-0", "2-0"]
+            assert await asyncio.to_thread(left.wait, 30)
+            await client.jobs.get("j")
+        assert (server.cursors, server.metadata["authorization"]) == (["", "1-0"], "Bearer t-1")

@@ -63,6 +63,16 @@ assert.deepEqual(await watched(), ["1-0"]);
 script.push(events(frame("token", "1-0")), json(404, { message: "expired", details: [info("NOT_FOUND")] }));
 assert.deepEqual(await watched(), ["1-0"]);
 
+// Who leaves a stream closes its connection.
+const left = new Promise((gone) => {
+  script.push((request, response) => {
+    response.on("close", gone);
+    events(frame("hello"), () => {})(request, response);
+  });
+});
+for await (const event of client.jobs.watch("j")) if (event.type === "hello") break;
+await left;
+
 // Events are read alike, wherever the network cuts them.
 const text = '\uFEFF: hi\r\ndata: a\rdata:b\n\nevent: x\nid: 7\r\ndata\r\n\r\nid: no\n\nretry: 1\ndata:  ž\n\nevent: late\ndata: cut off';
 const expected = [

@@ -1,6 +1,6 @@
 """Flow runs, on an event loop."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from typing import Any
 
 from fetchbox.flow.v1.flow_pb2 import Flow, Gate
@@ -54,7 +54,7 @@ class AsyncFlows:
         last: int | None = None,
         kinds: Sequence[str] = (),
         timeout: float | None = None,
-    ) -> AsyncIterator[FlowEvent]:
+    ) -> AsyncGenerator[FlowEvent, None]:
         """The events of a run behind `cursor`, or its `last` ones, live until its end; a lost connection is resumed."""
         stream = calls.tail(flow_id, view, last, kinds, self._tenant)
         return self._transport.stream(stream, cursor, timeout)

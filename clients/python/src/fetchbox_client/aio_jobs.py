@@ -1,7 +1,7 @@
 """Fetch jobs, task jobs and dead letters, on an event loop."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from typing import Any
 
 from fetchbox.ingest.v1.ingest_service_pb2 import SubmitJobResponse
@@ -53,7 +53,9 @@ class AsyncJobs:
             if not token:
                 return
 
-    def watch(self, job_id: str, *, last_event_id: str = "", timeout: float | None = None) -> AsyncIterator[Event]:
+    def watch(
+        self, job_id: str, *, last_event_id: str = "", timeout: float | None = None
+    ) -> AsyncGenerator[Event, None]:
         """The events of a job behind `last_event_id`, live until its last one; a lost connection is resumed."""
         return self._transport.stream(calls.watch(job_id), last_event_id, timeout)
 

@@ -1,7 +1,7 @@
 """Makes calls and reads streams on an event loop."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import grpc
@@ -23,10 +23,10 @@ class AsyncTransport:
         shared = options.operator == options.target
         self._operator = self._channel if shared else self._connected(options.operator)
 
-    async def unary(self, call: Call[A], timeout: float | None = None) -> A:
+    async def unary(self, call: Call[A]) -> A:
         """The answer of a call."""
         options = self._options
-        attempts = Attempts(options.retry, timeout or options.timeout, repeatable=call.repeatable, key=call.key)
+        attempts = Attempts(options.retry, options.timeout, repeatable=call.repeatable, key=call.key)
         method = self._channel_of(call.method).unary_unary(
             call.method.path, request_serializer=encode, response_deserializer=call.method.decode
         )
@@ -36,7 +36,7 @@ class AsyncTransport:
             except grpc.aio.AioRpcError as error:
                 await asyncio.sleep(attempts.failed(error_of(error)))
 
-    async def stream(self, stream: Stream[A, R], cursor: str, timeout: float | None) -> AsyncIterator[R]:
+    async def stream(self, stream: Stream[A, R], cursor: str, timeout: float | None) -> AsyncGenerator[R, None]:
         """The messages of a stream behind `cursor`, over as many connections as it takes."""
         options = self._options
         patience = Patience(options.retry, timeout)

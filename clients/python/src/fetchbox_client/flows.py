@@ -1,6 +1,6 @@
 """Flow runs, for programs that block."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import Any
 
 from fetchbox.flow.v1.flow_pb2 import Flow, Gate
@@ -53,7 +53,7 @@ class Flows:
         last: int | None = None,
         kinds: Sequence[str] = (),
         timeout: float | None = None,
-    ) -> Iterator[FlowEvent]:
+    ) -> Generator[FlowEvent, None, None]:
         """The events of a run behind `cursor`, or its `last` ones, live until its end; a lost connection is resumed."""
         stream = calls.tail(flow_id, view, last, kinds, self._tenant)
         return self._transport.stream(stream, cursor, timeout)

@@ -1,7 +1,7 @@
 """Fetch jobs, task jobs and dead letters, for programs that block."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import Any
 
 from fetchbox.ingest.v1.ingest_service_pb2 import SubmitJobResponse
@@ -50,7 +50,9 @@ class Jobs:
             if not token:
                 return
 
-    def watch(self, job_id: str, *, last_event_id: str = "", timeout: float | None = None) -> Iterator[Event]:
+    def watch(
+        self, job_id: str, *, last_event_id: str = "", timeout: float | None = None
+    ) -> Generator[Event, None, None]:
         """The events of a job behind `last_event_id`, live until its last one; a lost connection is resumed."""
         return self._transport.stream(calls.watch(job_id), last_event_id, timeout)
 

@@ -1,7 +1,7 @@
 """Makes calls and reads streams, and blocks meanwhile."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from typing import Any
 
 import grpc
@@ -22,10 +22,10 @@ class Transport:
         shared = options.operator == options.target
         self._operator = self._channel if shared else self._connected(options.operator)
 
-    def unary(self, call: Call[A], timeout: float | None = None) -> A:
+    def unary(self, call: Call[A]) -> A:
         """The answer of a call."""
         options = self._options
-        attempts = Attempts(options.retry, timeout or options.timeout, repeatable=call.repeatable, key=call.key)
+        attempts = Attempts(options.retry, options.timeout, repeatable=call.repeatable, key=call.key)
         method = self._channel_of(call.method).unary_unary(
             call.method.path, request_serializer=encode, response_deserializer=call.method.decode
         )
@@ -35,7 +35,7 @@ class Transport:
             except grpc.RpcError as error:
                 time.sleep(attempts.failed(error_of(error)))
 
-    def stream(self, stream: Stream[A, R], cursor: str, timeout: float | None) -> Iterator[R]:
+    def stream(self, stream: Stream[A, R], cursor: str, timeout: float | None) -> Generator[R, None, None]:
         """The messages of a stream behind `cursor`, over as many connections as it takes."""
         options = self._options
         patience = Patience(options.retry, timeout)
