@@ -643,7 +643,7 @@ export interface paths {
         put?: never;
         /**
          * Starts a run
-         * @description Starts a run. Ingest answers after its first event is stored; whatever dies afterwards, the run goes on. Starting again with the same `flow_id` or idempotency key answers with the same run, without secrets; with another input it is an `IDEMPOTENCY_CONFLICT`. `UNSUPPORTED_JOB_TYPE` for a flow that is not configured. `UNAVAILABLE` leaves the outcome unknown: start again with the same id.
+         * @description Starts a run. Ingest answers after its first event is stored; whatever dies afterwards, the run goes on. Starting again with the same `flow_id` or idempotency key answers with the same run, without secrets; with another input it is an `IDEMPOTENCY_CONFLICT`. `NOT_FOUND` for a flow that is not configured. `UNAVAILABLE` leaves the outcome unknown: start again with the same id.
          */
         post: operations["FlowService_StartFlow"];
         delete?: never;
