@@ -10,7 +10,7 @@ PYTEST := pytest --numprocesses $(PROCESSES) --dist loadfile --no-loadscope-reor
 # Whoever forbids bytecode pays for it at each start of a process, and the tests start hundreds: 1.7 s become 0.7 s.
 unexport PYTHONDONTWRITEBYTECODE
 ROOMS := kernel flows ingest_svc worker_svc operator_svc producer_svc pipeline gateway cli
-PACKAGES := $(ROOMS) clients tools tests benchmarks examples
+PACKAGES := $(ROOMS) clients door tools tests benchmarks examples
 
 .PHONY: help
 help: ## Lists the targets
@@ -66,7 +66,7 @@ lint: setup-spark ## Lint, format and types, of protos and Python
 	ruff format --check $(PACKAGES)
 	mypy
 	python tools/check_spans.py $(wildcard worker_svc producer_svc)
-	python tools/check_words.py README.md CONTRIBUTING.md SECURITY.md docs proto deploy examples clients benchmarks/README.md $(ROOMS)
+	python tools/check_words.py README.md CONTRIBUTING.md SECURITY.md docs proto deploy examples clients benchmarks/README.md door $(ROOMS)
 
 .PHONY: metrics-check
 metrics-check: setup ## What a working platform shows at /metrics, and the alerts, before promtool

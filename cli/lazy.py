@@ -7,6 +7,8 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
+from kernel.rooms import module
+
 
 class _Commands(Mapping[str, Any]):
     """Name -> command."""
@@ -19,7 +21,9 @@ class _Commands(Mapping[str, Any]):
     def __getitem__(self, name: str) -> Any:
         if name not in self._loaded:
             holder = typer.Typer(add_completion=False)
-            holder.add_typer(import_module(self._modules[name]).app, name=name if name in self._groups else None)
+            holder.add_typer(
+                import_module(module(self._modules[name])).app, name=name if name in self._groups else None
+            )
             self._loaded[name] = typer.main.get_group(holder).commands[name]
         return self._loaded[name]
 

@@ -24,6 +24,7 @@ from cli.ready import is_ready
 from cli.serve import Role, is_there
 from cli.settings import load_config
 from fetchbox.config.v1.config_pb2 import Config
+from kernel.rooms import module
 
 ROLES = (Role.OPERATOR, Role.INGEST, Role.WORKER, Role.GATEWAY, Role.PRODUCER, Role.EXPORTER)
 """The producer only where the configuration names a directory, the exporter only where its extra is installed; the
@@ -225,7 +226,7 @@ class LocalPlatform:
 
     def _child(self, role: Role, own: Mapping[str, str]) -> LocalProcess:
         ready = (self.data / "ready" / role).absolute()
-        argv = [sys.executable, "-P", "-m", "cli.main", "serve", f"--role={role}", f"--ready-file={ready}"]
+        argv = [sys.executable, "-P", "-m", module("cli.main"), "serve", f"--role={role}", f"--ready-file={ready}"]
         if self._file is not None:
             argv.append(f"--config={self._file.absolute()}")
         log = self.data / "logs" / f"{role}.log"

@@ -17,6 +17,7 @@ from cli.problems import UNAVAILABLE, CommandError, from_kernel
 from cli.ready import ReadyFile
 from cli.settings import config_problem, existing, load_config, settings
 from cli.variables import unread
+from kernel.rooms import module
 
 if TYPE_CHECKING:
     from fetchbox.config.v1.config_pb2 import Config
@@ -162,7 +163,7 @@ async def _together(
     configure_labels(config)
     duties: list[Duty] = []
     for role in roles:
-        bootstrap = importlib.import_module(BOOTSTRAPS[role])
+        bootstrap = importlib.import_module(module(BOOTSTRAPS[role]))
         arguments = (config,) if role is Role.GATEWAY else (config, resources)
         duties.extend((await bootstrap.build(*arguments)).duties)
     if (shown := server_of(config)) is not None:

@@ -1,6 +1,6 @@
 """What `spark-submit` runs on a cluster: reports, retention and questions, as the commands of `fetchbox` do them.
 
-Without `spark-submit` (`python -m pipeline.job`) it runs on this machine. The configuration is a file that the driver
+Without `spark-submit` (`python -m fetchbox.lake`) it runs on this machine. The configuration is a file that the driver
 can read, and its environment. Results go to stdout as JSON, one a line. Exit codes: 0 all well, 1 it failed or some of
 it did, 2 wrong usage or configuration.
 """
@@ -96,7 +96,7 @@ def _retain(asked: argparse.Namespace, config: Config, start: Callable[[], Spark
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="pipeline.job", description="The lake of FetchBox, by Spark.")
+    parser = argparse.ArgumentParser(prog="fetchbox.lake", description="The lake of FetchBox, by Spark.")
     parser.add_argument("--config", type=Path, default=os.environ.get("FETCHBOX_CONFIG"), help="TOML or YAML")
     shared = argparse.ArgumentParser(add_help=False)
     shared.add_argument("--timezone", type=_zone, default="UTC", help="the time zone of times and days")

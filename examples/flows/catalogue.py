@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 import boto3
 
-from kernel.handlers import SyncTaskRun, TaskHandler
+from fetchbox.handlers import SyncTaskRun, TaskHandler
 
 
 class Catalogue(TaskHandler):

@@ -1,8 +1,14 @@
 """A handler of one's own: it leaves out thumbnails, sorts objects by day, and tells when a gallery is complete."""
 
-from fetchbox.jobs.jobs_pb2 import StorageHint
-from kernel.handlers import JobHandler, JobSummary, Manifest, PreparedManifest, Resource
-from kernel.ids import key_segment
+from fetchbox.handlers import (
+    JobHandler,
+    JobSummary,
+    Manifest,
+    PreparedManifest,
+    Resource,
+    StorageHint,
+    key_segment,
+)
 
 
 class GalleryHandler(JobHandler):

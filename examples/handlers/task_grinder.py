@@ -5,7 +5,7 @@
 import hashlib
 from typing import Any
 
-from kernel.handlers import SyncTaskRun, TaskHandler
+from fetchbox.handlers import SyncTaskRun, TaskHandler
 
 
 class Grinder(TaskHandler):

@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any
 
-from kernel.handlers import TaskError, TaskHandler, TaskRun
+from fetchbox.handlers import TaskError, TaskHandler, TaskRun
 
 
 class Lengths(TaskHandler):

@@ -4,7 +4,7 @@
 
 from typing import Any
 
-from kernel.handlers import TaskHandler, TaskRun
+from fetchbox.handlers import TaskHandler, TaskRun
 
 
 class Shout(TaskHandler):

@@ -94,7 +94,7 @@ def task(config: Config, name: str) -> Task | None:
 
 @cache
 def _default_values() -> dict[str, Any]:
-    return tomllib.loads(files("kernel.config").joinpath("defaults.toml").read_text())
+    return tomllib.loads(files(__package__).joinpath("defaults.toml").read_text())
 
 
 def defaults() -> Config:

@@ -6,7 +6,7 @@ from kernel.handlers.handler import DefaultHandler, JobHandler, TaskContext, Tas
 from kernel.handlers.handler_errors import text_for_tenants
 from kernel.handlers.planning import call_hook, plan_tasks
 from kernel.handlers.registry import HandlerRegistry, resolve
-from kernel.handlers.task import SyncTaskRun, TaskHandler, TaskRun, TaskSettings
+from kernel.handlers.task import StepHandler, SyncTaskRun, TaskHandler, TaskRun, TaskSettings
 from kernel.handlers.views import JobSummary, Manifest, PreparedManifest, Resource, StoredObject, json_object
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "Manifest",
     "PreparedManifest",
     "Resource",
+    "StepHandler",
     "StoredObject",
     "SyncTaskRun",
     "TaskContext",

@@ -25,7 +25,7 @@ def find_class(path: str, group: str, base: type[_T]) -> type[_T]:
         module, _, name = path.rpartition(":") if ":" in path else path.rpartition(".")
         found = getattr(import_module(module), name, None)
     if not (isinstance(found, type) and issubclass(found, base)):
-        msg = f"{path!r} is no subclass of kernel.handlers.{base.__name__}"
+        msg = f"{path!r} is no subclass of fetchbox.handlers.{base.__name__}"
         raise TypeError(msg)
     return found
 

@@ -126,3 +126,15 @@ class TaskHandler:
         which is retried.
         """
         raise NotImplementedError
+
+
+class StepHandler(TaskHandler):
+    """Runs the attempts at one step of a flow, which names the class itself; one instance a process and step.
+
+    A step takes any `TaskHandler`. This one says in its types what is different there: `payload` is what the step's
+    `with` comes to, any JSON, and `run` knows the flow run, the step and the number of the attempt.
+    """
+
+    async def run(self, payload: Any, run: Any) -> Any:
+        """Runs one attempt at the step, as `TaskHandler.run` does."""
+        raise NotImplementedError

@@ -20,6 +20,7 @@ from typing import Any, Final
 from kernel.config.loading import ConfigError
 from kernel.isolation import frames
 from kernel.isolation.waiting import standing
+from kernel.rooms import module
 from kernel.telemetry.logs import get_logger
 
 GRACE_SECONDS: Final = 1.0
@@ -69,7 +70,7 @@ class ChildProcess:
         """Starts one, which runs the module `program`: in this thread, to which Linux ties its end."""
         ours, theirs = socket.socketpair()
         with theirs:
-            argv = [sys.executable, "-P", "-m", program, str(theirs.fileno()), str(os.getpid())]
+            argv = [sys.executable, "-P", "-m", module(program), str(theirs.fileno()), str(os.getpid())]
             paths = os.pathsep.join(path for path in sys.path if path)
             process = subprocess.Popen(  # noqa: ASYNC220, S603 - our own arguments; it takes a few ms
                 argv,

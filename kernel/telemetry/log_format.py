@@ -15,6 +15,7 @@ import orjson
 
 from kernel import redaction
 from kernel.foreign_text import visible
+from kernel.rooms import inside
 from kernel.telemetry import context, tracing
 
 Field: TypeAlias = str | int | float | bool | BaseException | Sequence[str] | None
@@ -67,7 +68,7 @@ def error_text(error: BaseException) -> str:
     name = type(error).__name__
     if isinstance(error, BaseExceptionGroup):
         return f"{name}: {'; '.join(map(error_text, error.exceptions))}"
-    told = isinstance(error, OSError) or type(error).__module__.partition(".")[0] in _TOLD
+    told = isinstance(error, OSError) or inside(type(error).__module__).partition(".")[0] in _TOLD
     text = str(error) if told else ""
     return f"{name}: {text}" if text else name
 

@@ -12,6 +12,7 @@ import os
 import sys
 from typing import Final
 
+from kernel.rooms import inside
 from kernel.telemetry import metrics
 from kernel.telemetry.log_format import ConsoleFormatter, Field, JsonFormatter
 
@@ -75,7 +76,7 @@ class Logger:
 
 def get_logger(name: str) -> Logger:
     """The logger of one part of a service, for instance `worker.claim`."""
-    return Logger(name)
+    return Logger(inside(name))
 
 
 def configure(service: str, level: str = "info", namespace: str = "") -> None:

@@ -92,7 +92,7 @@ def _everywhere(timezone: str) -> dict[str, str]:
 
 def _local(master: str, *, quick: bool) -> dict[str, str]:
     """One machine: nothing listens beyond loopback, and shuffles have as many parts as there are cores."""
-    logging = files("pipeline.spark").joinpath("log4j2.properties")
+    logging = files(__package__).joinpath("log4j2.properties")
     options = [f"-Dlog4j2.configurationFile={logging}", *([_QUICK] if quick else [])]
     told = {
         "spark.master": master,

@@ -30,7 +30,7 @@ def test_every_command_is_one_and_so_is_every_job_of_spark() -> None:
     assert ["report"] in ran
     assert ["lake", "retain"] in ran
     jobs = [
-        understood.job_of_spark([word.replace("$JOB", "pipeline/job.py") for word in words])
+        understood.job_of_spark([word.replace("$JOB", "door/fetchbox/lake.py") for word in words])
         for words in commands
         if words[0] == "spark-submit"
     ]

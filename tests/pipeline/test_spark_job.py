@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import fetchbox.lake
 from fetchbox.config.v1.config_pb2 import Config
 from fetchbox.jobs.jobs_pb2 import JobStatus
 from pipeline import job
@@ -45,7 +46,7 @@ def test_the_java_of_the_package_runs_it_and_the_clock_of_the_machine_does_not_m
         if found is not None:
             (commands / name).symlink_to(found)
     environ = environment(config, PATH=str(commands), TZ="America/New_York")
-    done = ran([sys.executable, "-m", "pipeline.job", "sql", QUERY, "--timezone", "Pacific/Kiritimati"], environ)
+    done = ran([sys.executable, "-m", "fetchbox.lake", "sql", QUERY, "--timezone", "Pacific/Kiritimati"], environ)
     assert done.returncode == 0, done.stderr
     assert [json.loads(line) for line in done.stdout.splitlines()] == [
         {"job_id": "a", "entry_time": "2024-10-05T02:00:00+14:00", "day": "2024-10-05"}
@@ -62,7 +63,7 @@ def test_spark_submit_runs_it(config: Config, lake: Lake) -> None:
     submit = str(Path(sys.executable).with_name("spark-submit"))
     quick = ["--conf", "spark.ui.enabled=false", "--driver-java-options", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"]
     environ = environment(config, PYSPARK_PYTHON=sys.executable)
-    done = ran([submit, "--master", "local[1]", *quick, job.__file__, "sql", QUERY], environ)
+    done = ran([submit, "--master", "local[1]", *quick, fetchbox.lake.__file__, "sql", QUERY], environ)
     assert done.returncode == 1, done.stderr
     # It sends what its Python says on stderr to stdout, too.
     assert done.stdout.startswith(f"error: {key} cannot be read as Parquet")

@@ -26,7 +26,7 @@ def command(arguments: Sequence[str]) -> list[str]:
 
 
 def job_of_spark(arguments: Sequence[str]) -> str:
-    """The job that `spark-submit … -m pipeline.job …` or `python -m pipeline.job …` would run."""
-    place = next(n for n, word in enumerate(arguments) if word.endswith(("pipeline.job", "job.py")))
+    """The job that `spark-submit …/lake.py …` or `python -m fetchbox.lake …` would run."""
+    place = next(n for n, word in enumerate(arguments) if word.endswith(("fetchbox.lake", "lake.py")))
     asked = job._parser().parse_args(list(arguments[place + 1 :]))
     return str(asked.run.__name__.removeprefix("_"))

@@ -38,7 +38,7 @@ _REASONS: Final = {
 
 def html(report: Report) -> str:
     """The whole document. It loads nothing, runs nothing, and says so in its policy."""
-    style = files("pipeline.reports.page").joinpath("style.css").read_text(encoding="utf-8")
+    style = files(__package__).joinpath("style.css").read_text(encoding="utf-8")
     window = Window(report)
     body = tag("body", _header(report), tag("main", _main(window)), _footer(report))
     return f"<!doctype html>\n{tag('html', _head(report, style), body, lang='en')}\n"
