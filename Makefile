@@ -38,6 +38,10 @@ setup-spark: .venv/.spark ## Installs Spark, too
 demo: setup ## Starts everything, fetches a sample site, proves the outcome, stops everything
 	fetchbox demo
 
+.PHONY: demo-installed
+demo-installed: setup ## The same from a wheel in a fresh environment, beside packages named like our rooms
+	PATH="$(dir $(abspath $(UV))):$$PATH" pytest -m long tests/stack/test_wheel.py
+
 .PHONY: up
 up: setup ## Runs FetchBox on embedded servers until Ctrl-C
 	fetchbox up
@@ -145,6 +149,10 @@ bench: setup-spark ## Runs the benchmarks beside their peers (BullMQ needs node,
 	python -m benchmarks.flows
 	python -m benchmarks.export
 	python -m benchmarks.report
+
+.PHONY: bench-smoke
+bench-smoke: setup ## Starts every benchmark for a moment, to see that each still runs
+	python -m benchmarks.smoke
 
 .PHONY: clean
 clean: ## Removes what was installed and what was run

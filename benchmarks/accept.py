@@ -31,16 +31,17 @@ import grpc
 import uvloop
 from google.api.httpbody_pb2 import HttpBody
 
+from benchmarks.bars import MISSED
 from cli.embedded.ports import free_ports
 from cli.embedded.seaweed import SeaweedFS
 from cli.embedded.valkey import Valkey
 from fetchbox.config.v1.config_pb2 import Config
 from fetchbox.ingest.v1.ingest_service_pb2 import SubmitJobRequest
 from fetchbox.ingest.v1.ingest_service_pb2_grpc import IngestServiceStub
-from ingest_svc.bootstrap import build
-from ingest_svc.service import IngestService
+from ingest_svc.bootstrap import FULL_NAME, build
 from kernel.config.loading import defaults
 from kernel.redis import keys
+from kernel.rpc.server import GrpcServer
 from kernel.service.resources import Resources
 
 BAR = 0.5
@@ -61,6 +62,20 @@ def request(number: int, resources: int) -> SubmitJobRequest:
     document = {"manifest_version": "v1", "metadata": {"gallery": number}, "resources": entries}
     body = HttpBody(content_type="application/json", data=json.dumps(document).encode())
     return SubmitJobRequest(job_type="default", idempotency_key=f"key-{number}-{time.time_ns()}", document=body)
+
+
+class Registered:
+    """Takes a service's methods as a gRPC server does, to call them without one."""
+
+    def __init__(self) -> None:
+        self.methods: dict[str, Any] = {}
+
+    def add_generic_rpc_handlers(self, handlers: object) -> None:
+        """What stubs call beside the other: the same methods."""
+
+    def add_registered_method_handlers(self, service: str, handlers: dict[str, Any]) -> None:
+        """The methods of a service, by `service/Method`."""
+        self.methods |= {f"{service}/{name}": handler for name, handler in handlers.items()}
 
 
 class Call:
@@ -115,9 +130,11 @@ async def measure(config: Config, options: argparse.Namespace) -> dict[str, floa
     resources = await Resources.open(config)
     service = await build(config, resources)
     await service.start()
-    ingest = next(duty for duty in service.duties if isinstance(duty, IngestService))
+    registered = Registered()
+    next(duty for duty in service.duties if isinstance(duty, GrpcServer)).register(registered)  # type: ignore[arg-type]  # it asks for no more
+    submit = registered.methods[f"{FULL_NAME}/SubmitJob"].unary_unary
     try:
-        seconds = {"function": await accepted(resources, options, lambda r: ingest.SubmitJob(r, Call()))}  # type: ignore[arg-type]  # all that is asked of a context
+        seconds = {"function": await accepted(resources, options, lambda r: submit(r, Call()))}
         with serving(config) as address:
             async with grpc.aio.insecure_channel(address) as channel:
                 stub = IngestServiceStub(channel)
@@ -190,7 +207,7 @@ def report(rounds: list[dict[str, float]], total: int) -> bool:
 
 
 def main() -> None:
-    """Runs the benchmark; exits with 1 below the bar."""
+    """Runs the benchmark; exits with 3 below the bar."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--manifests", type=int, default=100)
     parser.add_argument("--resources", type=int, default=1000)
@@ -214,7 +231,7 @@ def main() -> None:
                 s3.stop()
                 valkey.stop()
     if not report(rounds, options.manifests * options.resources):
-        raise SystemExit(1)
+        raise SystemExit(MISSED)
 
 
 def profiled(config: Config, options: argparse.Namespace) -> dict[str, float]:

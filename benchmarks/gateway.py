@@ -19,6 +19,7 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
@@ -34,8 +35,10 @@ from fetchbox.ingest.v1 import manifest_pb2
 from fetchbox.operator.v1 import job_pb2, operator_service_pb2
 from gateway.codec import Codec
 from gateway.endpoint import endpoints
+from gateway.entrance import Entrance
 from gateway.errors import ErrorPrinter
 from gateway.handler import Handler
+from gateway.hosts import Hosts
 from gateway.limits import Limits
 from gateway.server import HttpServer
 from gateway.upstream import Upstream
@@ -130,7 +133,8 @@ async def _serve_ours(target: str) -> None:
     codec = Codec(descriptor_pool.Default())
     upstream = Upstream(target)
     limits = Limits(body=6 << 20, heartbeat=15)
-    handler = Handler(endpoints({service(): upstream}, codec), ErrorPrinter(codec), limits)
+    entrance = Entrance(Hosts("127.0.0.1:0", ["localhost"]))
+    handler = Handler(endpoints({service(): upstream}, codec), ErrorPrinter(codec), limits, entrance)
     server = HttpServer("127.0.0.1:0", handler, [upstream])
     await server.start()
     _ready(server.port)
@@ -276,21 +280,24 @@ async def _measure(pid: int, port: int, workload: Workload, count: int, connecti
     return spent / count * 1e6, count / wall
 
 
-def _start(*arguments: str) -> tuple[subprocess.Popen[bytes], int]:
+def _start(stack: ExitStack, *arguments: str) -> tuple[subprocess.Popen[bytes], int]:
     command = [sys.executable, "-m", "benchmarks.gateway", *arguments]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE)
+    process = stack.enter_context(subprocess.Popen(command, stdout=subprocess.PIPE))
+    stack.callback(process.kill)
     assert process.stdout is not None
-    return process, int(process.stdout.readline())
+    told = process.stdout.readline()
+    if not told:
+        raise SystemExit(f"{' '.join(arguments)} does not start; see above")
+    return process, int(told)
 
 
 async def _run(options: argparse.Namespace) -> None:
     print(f"{platform.platform()}, {os.cpu_count()} cores, Python {platform.python_version()},", end=" ")
     print(", ".join(f"{name} {version(name)}" for name in ("aiohttp", "grpcio", "protobuf", "orjson")))
-    backend, backend_port = _start("--role=backend", f"--messages={options.messages}")
-    gateways = {
-        role: _start(f"--role={role}", f"--target=127.0.0.1:{backend_port}") for role in ("ours", "raw", "naive")
-    }
-    try:
+    with ExitStack() as stack:
+        _, backend_port = _start(stack, "--role=backend", f"--messages={options.messages}")
+        target = f"--target=127.0.0.1:{backend_port}"
+        gateways = {role: _start(stack, f"--role={role}", target) for role in ("ours", "raw", "naive")}
         print(f"\n{'CPU of the gateway, µs (requests a second)':44}" + "".join(f"{role:>18}" for role in gateways))
         for workload in _workloads():
             count = options.messages if workload.streams else options.requests
@@ -299,10 +306,6 @@ async def _run(options: argparse.Namespace) -> None:
                 cpu, rate = await _measure(process.pid, port, workload, count, options.connections)
                 cells.append(f"{cpu:8.0f} ({rate:6.0f})")
             print(f"{workload.name:44}" + "".join(f"{cell:>18}" for cell in cells), flush=True)
-    finally:
-        for process, _ in (*gateways.values(), (backend, 0)):
-            process.kill()
-            process.wait()
 
 
 def main() -> None:

@@ -53,7 +53,7 @@ class GrpcServer:
         self.port = 0
         self._listen = listen
         self._security = config.security
-        self._add = add
+        self.register = add
         self._full_names = tuple(full_names)
         own = ServiceInterceptor(
             Authenticator(config.security),
@@ -72,7 +72,7 @@ class GrpcServer:
     async def start(self) -> None:
         """Binds and serves; raises `OSError` naming the address when it is taken."""
         server = grpc.aio.server(interceptors=self._interceptors, options=self._options)
-        self._add(server)
+        self.register(server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
         names = (*self._full_names, health.SERVICE_NAME, reflection.SERVICE_NAME)
         reflection.enable_server_reflection(names, server)
