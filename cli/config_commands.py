@@ -1,4 +1,4 @@
-"""`fetchbox config`: checking a configuration and showing what holds."""
+"""`fetchbox config`: beginning a configuration, checking it, and showing what holds."""
 
 import os
 from pathlib import Path
@@ -8,11 +8,15 @@ import typer
 import yaml
 
 from cli.command import command, group
+from cli.config_roles import READ
 from cli.output import out
+from cli.problems import USAGE, CommandError
+from cli.serve import Role
 from cli.settings import config_problem, settings
 from cli.variables import unread
 
-app = group("Check a configuration, and show it with its defaults and the environment.")
+app = group("Begin a configuration, check it, and show it with its defaults and the environment.")
+_Roles = Annotated[list[Role], typer.Option("--role", help="Only what it reads; give it again for more.")]
 File = Annotated[Path | None, typer.Argument(help="The file; default: --config, else the defaults.")]
 
 
@@ -68,3 +72,44 @@ def show(context: typer.Context, file: File = None) -> None:
         out.document(table)
     else:
         out.line(yaml.safe_dump(table, sort_keys=False, allow_unicode=True).rstrip())
+
+
+@command(app)
+def init(
+    role: _Roles = [Role.ALL],  # noqa: B006 - Typer copies it
+    file: Annotated[Path | None, typer.Option("--out", help="A new file; default: stdout.")] = None,
+) -> None:
+    """Write a configuration file with every key that a role reads: its comment, and its default commented out.
+
+    `fetchbox config init --role worker --out worker.toml`
+    """
+    from cli.config_text import ConfigText  # noqa: PLC0415  # 0.3 s that most commands need not pay
+    from kernel.config.loading import default_values  # noqa: PLC0415
+
+    names = ", ".join(role)
+    keys = None if Role.ALL in role else frozenset[str]().union(*(READ[one] for one in role))
+    text = "\n".join([_BEGINNING.format(names=names), *ConfigText(default_values(), keys).lines(), ""])
+    if file is not None:
+        _write_new(file, text)
+    if out.json:
+        out.document({"roles": [*role], "out": str(file)} if file else {"roles": [*role], "text": text})
+    elif file is None:
+        out.text(text)
+    else:
+        out.line(f"{file}: every key that is read by {names}")
+
+
+_BEGINNING = """\
+# The configuration of FetchBox for: {names}.
+# Every key has its default, and is commented out; what has no default is empty here. Delete the # before a key to set
+# it. `fetchbox config check FILE` checks the file, and `fetchbox config show FILE` prints what holds."""
+
+
+def _write_new(path: Path, text: str) -> None:
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError as error:
+        raise CommandError(f"{path} exists: name a new file with --out, or delete this one", USAGE) from error
+    except OSError as error:
+        raise CommandError(f"{path} cannot be written: {error.strerror}", USAGE) from error

@@ -10,4 +10,6 @@ buf build proto --output "$out/gen/descriptors.pb" --as-file-descriptor-set --ex
 sources=$(mktemp)
 trap 'rm -f "$sources"' EXIT
 buf build proto --output "$sources#format=binpb" --as-file-descriptor-set
-PYTHONPATH="$out/gen:$PWD" python tools/describe_api.py "$sources" "$out/gen/fetchbox"
+for describe in describe_api describe_config; do
+  PYTHONPATH="$out/gen:$PWD" python "tools/$describe.py" "$sources" "$out/gen/fetchbox"
+done

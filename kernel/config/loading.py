@@ -24,7 +24,7 @@ from kernel.durations import seconds
 from kernel.redis import keys
 from kernel.validation import violations
 
-__all__ = ["TASKS", "ConfigError", "also_check", "defaults", "job_type", "load", "task"]
+__all__ = ["TASKS", "ConfigError", "also_check", "default_values", "defaults", "job_type", "load", "task"]
 
 _BARE_SECTIONS = ("redis", "worker", "producer", "circuit_breaker", "observability")
 """The keys of these sections are overridden by bare names (`REDIS_ADDR`), but for `_PREFIXED` and what comes later."""
@@ -93,7 +93,8 @@ def task(config: Config, name: str) -> Task | None:
 
 
 @cache
-def _default_values() -> dict[str, Any]:
+def default_values() -> dict[str, Any]:
+    """The defaults as a file would have them."""
     return tomllib.loads(files(__package__).joinpath("defaults.toml").read_text())
 
 
@@ -108,7 +109,7 @@ def load(path: Path | None = None, environ: Mapping[str, str] = os.environ) -> C
     `path` may be None or missing: then the defaults hold. Raises `ConfigError` with every broken rule.
     """
     config = Config()
-    apply(config, _default_values())
+    apply(config, default_values())
     if path is not None:
         apply(config, read_table(path))
     for name, key in environment_names():
