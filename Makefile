@@ -50,6 +50,14 @@ up: setup ## Runs FetchBox on embedded servers until Ctrl-C
 test: setup-spark ## Sets up and runs the tests
 	$(PYTEST)
 
+.PHONY: test-fast
+test-fast: setup ## What needs no whole platform, in under 90 seconds on two cores
+	$(PYTEST) -m 'not long and not spark' $(FAST)
+
+.PHONY: watch
+watch: setup ## Reruns the tests of test-fast that a change may break, as soon as a file is saved; at first all of them
+	watchfiles --filter python "pytest --testmon --testmon-forceselect -m 'not long and not spark' $(FAST)" $(PACKAGES)
+
 .PHONY: test-long
 test-long: setup-spark ## The tests that take minutes, and more examples of the properties
 	ALL_EXAMPLES=1 $(PYTEST) -m 'long or not long'
@@ -63,14 +71,21 @@ test-redis: setup ## The tests on another server: make test-redis SERVER=/usr/bi
 	FETCHBOX_REDIS_SERVER=$(or $(SERVER),/usr/bin/redis-server) $(PYTEST) tests/kernel tests/operator tests/worker
 
 .PHONY: lint
-lint: setup-spark ## Lint, format and types, of protos and Python
-	buf lint
-	buf format --diff --exit-code proto
+lint: setup-spark lint-protos ## Lint, format and types, of protos and Python
 	ruff check $(PACKAGES)
 	ruff format --check $(PACKAGES)
 	mypy
 	python tools/check_spans.py $(wildcard worker_svc producer_svc)
 	python tools/check_words.py README.md CONTRIBUTING.md SECURITY.md docs proto deploy examples clients benchmarks/README.md door $(ROOMS)
+
+.PHONY: lint-protos
+lint-protos: setup
+	buf lint
+	buf format --diff --exit-code proto
+
+.PHONY: hooks
+hooks: setup ## Has git check what is committed and pushed: see .pre-commit-config.yaml
+	pre-commit install
 
 .PHONY: metrics-check
 metrics-check: setup ## What a working platform shows at /metrics, and the alerts, before promtool
@@ -156,4 +171,4 @@ bench-smoke: setup ## Starts every benchmark for a moment, to see that each stil
 
 .PHONY: clean
 clean: ## Removes what was installed and what was run
-	rm -rf .venv .uv .cache .fetchbox .mypy_cache .ruff_cache .pytest_cache .hypothesis benchmarks/peers/*/.venv clients/typescript/dist clients/typescript/node_modules examples/node/node_modules
+	rm -rf .venv .uv .cache .fetchbox .testmondata* .mypy_cache .ruff_cache .pytest_cache .hypothesis benchmarks/peers/*/.venv clients/typescript/dist clients/typescript/node_modules examples/node/node_modules

@@ -42,7 +42,7 @@ async def test_an_answer_that_nobody_asked_for_is_not_taken_for_the_next_one(wor
     world.origin.on("/", late)
     world.origin.on("/next", answer(b"good"))
     await world.fetch()
-    await asyncio.sleep(0.1)
+    await asyncio.sleep(0.1)  # until the second answer, which nobody asked for, has come
     await world.fetch("/next")
     assert world.body() == b"good"
 

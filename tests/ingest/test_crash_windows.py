@@ -176,5 +176,5 @@ async def test_young_outbox_entry_is_left_to_its_owner(quick: Config, resources:
 
     async with Client.serving(quick, resources) as client:
         await client.submit()
-        await asyncio.sleep(0.2)
+        await asyncio.sleep(0.2)  # in which a sweep would take it
         assert await client.outbox() == 1

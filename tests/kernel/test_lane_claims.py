@@ -65,7 +65,7 @@ async def test_the_lease_exists_before_the_first_claim(box: Rig) -> None:
 async def test_a_canceled_claim_call_loses_nothing(box: Rig) -> None:
     lane = await box.lane()
     call = asyncio.create_task(lane.claim(16, 5))
-    await asyncio.sleep(0.05)
+    await asyncio.sleep(0.05)  # until the call waits at the server
     call.cancel()
     await asyncio.gather(call, return_exceptions=True)
     await box.submit(5)

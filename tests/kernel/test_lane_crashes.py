@@ -247,7 +247,7 @@ async def test_a_stranded_entry_is_reconciled(box: Rig) -> None:
     job_id = await box.submit(1)
     lane = await box.lane("w1")
     await box.redis.xreadgroup("workers", "w1", {box.lane_of(job_id): ">"})
-    await asyncio.sleep(1.05)
+    await asyncio.sleep(1.05)  # longer than an entry may be idle, by the clock of the server
     assert await lane.reconcile([]) == 1
     (claim,) = await box.claim(lane, 1)
     assert (await lane.settle(claim, Success())).outcome == "completed"
@@ -257,6 +257,6 @@ async def test_reconciliation_leaves_alone_what_runs(box: Rig) -> None:
     await box.submit(4)
     lane = await box.lane("w1")
     claims = await box.claim(lane, 4)
-    await asyncio.sleep(1.05)
+    await asyncio.sleep(1.05)  # longer than an entry may be idle, by the clock of the server
     assert await lane.reconcile(claims) == 0
     assert [one.outcome for one in await box.settle(lane, claims, Success())] == ["completed"] * 4

@@ -104,7 +104,7 @@ async def test_a_killed_server_comes_back(own: tuple[Rig, Valkey]) -> None:
     jobs = [await box.submit(50) for _ in range(10)]
     await until(lambda: asyncio.sleep(0.001, worker.done), lambda done: done > 20)
     server.kill9()
-    await asyncio.sleep(0.3)
+    await asyncio.sleep(0.3)  # in which calls fail, and none may give up
     server.restart()
     jobs.append(await box.submit(5))
     await _all_done(box, jobs)
@@ -120,7 +120,7 @@ async def test_a_demoted_master_is_waited_for(own: tuple[Rig, Valkey]) -> None:
     claims = await box.claim(lane, 30)
     await box.redis.execute_command("REPLICAOF", "127.0.0.1", "1")
     settling = [asyncio.ensure_future(lane.settle(claim, Success())) for claim in claims]
-    await asyncio.sleep(0.3)
+    await asyncio.sleep(0.3)  # in which calls fail, and none may give up
     assert not any(one.done() for one in settling)
     with pytest.raises(FetchboxError, match="UNAVAILABLE"):
         await box.ledger.enter_outbox("another")

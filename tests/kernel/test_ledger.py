@@ -246,7 +246,7 @@ async def test_only_one_finalizes_and_a_dead_one_is_replaced(box: Rig) -> None:
     assert (await box.ledger.begin_final(job_id, "w1", 100)).generation == 1, "a renewal"
     held = await box.ledger.begin_final(job_id, "w2", 100)
     assert held.state == "held"
-    await asyncio.sleep(held.wait_ms / 1000 + 0.002)
+    await asyncio.sleep(held.wait_ms / 1000 + 0.002)  # as long as it says
     second = await box.ledger.begin_final(job_id, "w2", 10_000)
     assert (second.state, second.generation) == ("mine", 2)
     assert await box.ledger.end_final(job_id, "w1", 1, "") == (False, "fenced")

@@ -40,6 +40,31 @@ def types(events) -> list[str]:
     return [event.type for event in events]
 
 
+class Follower:
+    """A client that watches a job; `events` are what it has by now."""
+
+    def __init__(self, operator, job_id: str, last: str = "") -> None:
+        self.events: list = []
+        self._come = asyncio.Condition()
+        self.task = asyncio.create_task(self._follow(operator, pb.WatchJobRequest(job_id=job_id, last_event_id=last)))
+
+    async def _follow(self, operator, request) -> list:
+        async for event in operator.WatchJob(request):
+            async with self._come:
+                self.events.append(event)
+                self._come.notify_all()
+        return self.events
+
+    async def until(self, kind: str) -> None:
+        """Waits for an event of this type."""
+        async with asyncio.timeout(30), self._come:
+            await self._come.wait_for(lambda: kind in types(self.events))
+
+    async def ended(self) -> list:
+        """All events, when the stream has ended."""
+        return await asyncio.wait_for(self.task, 30)
+
+
 async def test_hello_first_then_everything_until_the_terminal_event(operator, hand):
     job_id = await hand.ended(2)
     events = await watch(operator, job_id)
@@ -85,10 +110,10 @@ async def test_who_has_the_last_event_gets_an_empty_stream(operator, hand):
 @pytest.mark.parametrize("last", ["99999999999999-0", f"{2**64}-0", f"{2**64 - 1}-{2**64 - 1}", "9" * 20 + "-0"])
 async def test_a_cursor_beyond_the_last_event_gets_a_gap_and_all_events(operator, hand, last):
     job_id = await hand.job(1)
-    watching = asyncio.create_task(watch(operator, job_id, last))
-    await asyncio.sleep(0.2)
+    watching = Follower(operator, job_id, last)
+    await watching.until("queued")
     await hand.settle(job_id, 1)
-    events = await asyncio.wait_for(watching, 5)
+    events = await watching.ended()
     assert types(events) == ["hello", "gap", "queued", "done"]
     assert json.loads(events[0].data)["last_id"] == "0-0"
 
@@ -103,20 +128,20 @@ async def test_a_cursor_that_no_entry_can_have_gets_a_gap_as_well(operator, hand
 
 async def test_a_cancel_ends_the_stream(operator, hand):
     job_id = await hand.job()
-    watching = asyncio.create_task(watch(operator, job_id))
-    await asyncio.sleep(0.05)
+    watching = Follower(operator, job_id)
+    await watching.until("queued")
     await operator.CancelJob(pb.CancelJobRequest(job_id=job_id))
-    assert types(await asyncio.wait_for(watching, 5))[-1] == "canceled"
+    assert types(await watching.ended())[-1] == "canceled"
 
 
 async def test_a_replayed_job_goes_on_behind_its_old_end(operator, hand):
     job_id = await hand.ended(2, "DOWNLOAD_DNS")
     assert await hand.ledger.replay(job_id, "r1", 1, 0, 3) == ("replayed", 1)
-    watching = asyncio.create_task(watch(operator, job_id))
-    await asyncio.sleep(0.3)
-    assert not watching.done(), "the old end is not the end"
+    watching = Follower(operator, job_id)
+    await watching.until("replayed")
+    assert not watching.task.done(), "the old end is not the end"
     await hand.settle(job_id, 1, replay=1)
-    assert types(await asyncio.wait_for(watching, 5)) == [
+    assert types(await watching.ended()) == [
         "hello", "queued", "progress", "error", "replayed", "done"
     ]  # fmt: skip
     old_end = (await hand.ledger.events(job_id))[2]
@@ -127,8 +152,8 @@ async def test_a_replayed_job_goes_on_behind_its_old_end(operator, hand):
 async def test_a_replay_that_races_the_end_is_followed(operator, hand):
     """The watcher reads a terminal event live, and the job is replayed before it can look at the record."""
     job_id = await hand.job(1)
-    watching = asyncio.create_task(watch(operator, job_id))
-    await asyncio.sleep(0.3)
+    watching = Follower(operator, job_id)
+    await watching.until("queued")
     error = error_json("DOWNLOAD_DNS", "no")
     pipe = hand.clients.commands.pipeline(transaction=True)
     settle = ["0", "worker.settle", 60_000, 1, "r1", 0, "f", error, b""]
@@ -137,10 +162,10 @@ async def test_a_replay_that_races_the_end_is_followed(operator, hand):
         scripts.REPLAY.source, len(scripts.REPLAY.keys), *replay_keys(job_id), "r1", 1, 0, 3, "operator.replay", '"r1"'
     )
     await pipe.execute()
-    await asyncio.sleep(0.5)
-    assert not watching.done()
+    await watching.until("replayed")
+    assert not watching.task.done()
     await hand.settle(job_id, 1, replay=1)
-    assert types(await asyncio.wait_for(watching, 5))[-3:] == ["error", "replayed", "done"]
+    assert types(await watching.ended())[-3:] == ["error", "replayed", "done"]
 
 
 async def test_a_cursor_older_than_the_stream_gets_a_gap_with_the_record(operator, hand):
@@ -173,7 +198,7 @@ async def test_the_stream_ends_when_the_record_is_gone(hand, monkeypatch):
         return [event async for event in watches.watch(job_id, "", lambda: None)]
 
     watching = asyncio.create_task(read())
-    await asyncio.sleep(0.2)
+    await asyncio.sleep(0.2)  # in which it looks at the record, which is there
     assert not watching.done()
     await hand.clients.commands.delete(keys.job(job_id))
     assert types(await asyncio.wait_for(watching, 5)) == ["hello", "queued"]
@@ -195,15 +220,15 @@ async def test_watchers_and_mirror_outlive_a_restart_of_redis(tmp_path, s3, conf
         operator = OperatorServiceStub(channel)
         statuses = Topics(resources.redis, config).status
         await ledger.mirror(JobStatus(job_id="direct", state=JobState.JOB_STATE_IN_PROGRESS, revision=1))
-        watching = asyncio.create_task(watch(operator, "direct"))
-        await asyncio.sleep(0.3)
+        watching = Follower(operator, "direct")
+        await watching.until("running")
         server.kill9()
-        await asyncio.sleep(0.3)
-        assert not watching.done()
+        await asyncio.sleep(0.3)  # in which a watcher that gives up would end
+        assert not watching.task.done()
         server.start()
         end = JobStatus(job_id="direct", state=JobState.JOB_STATE_COMPLETED, resources_completed=1, revision=2)
         await statuses.publish(end)
-        assert types(await asyncio.wait_for(watching, 30)) == ["hello", "queued", "running", "done"]
+        assert types(await watching.ended()) == ["hello", "queued", "running", "done"]
     await running.stop()
     await resources.close()
     server.stop()
@@ -217,14 +242,14 @@ async def connections(hand) -> int:
 async def test_500_watchers_share_one_connection_and_leave_nothing(operator, hand):
     jobs = [await hand.job(2) for _ in range(50)]
     before = await connections(hand)
-    watching = [asyncio.create_task(watch(operator, jobs[i % 50])) for i in range(500)]
-    await asyncio.sleep(2)
+    watching = [Follower(operator, jobs[i % 50]) for i in range(500)]
+    await asyncio.gather(*(one.until("queued") for one in watching))
     during = await connections(hand)
     assert during - before <= 10, f"{during - before} connections for 500 watchers"
     for job_id in jobs:
         await hand.settle(job_id, 1)
         await hand.settle(job_id, 2)
-    for events in await asyncio.wait_for(asyncio.gather(*watching), 60):
+    for events in await asyncio.gather(*(one.ended() for one in watching)):
         assert types(events) == ["hello", "queued", "progress", "done"]
     assert await connections(hand) - before <= 10
 

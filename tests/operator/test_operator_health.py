@@ -203,7 +203,7 @@ async def test_streams_tell_their_backlog(operator, hand, config):
     await group.read(1, 0.1)
     await hand.clients.commands.zadd(keys.delayed(topics.tasks.stream(partition)), {"5-0": 1})
     await hand.letter(job_id)
-    await asyncio.sleep(0.02)
+    await asyncio.sleep(0.02)  # so that what is pending has an age
     answer = await operator.ListStreams(pb.ListStreamsRequest())
     assert [(part.stream, part.partition) for part in answer.partitions] == [
         *(("jobs.tasks", n) for n in range(8)),

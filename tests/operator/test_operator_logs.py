@@ -57,10 +57,10 @@ async def test_follow_goes_on_until_the_last_lines_after_the_end(operator, hand)
     for number in range(20):
         await asyncio.sleep(0.01)
         await hand.log(job_id, f"live {number}")
-    await asyncio.sleep(1.5)
+    await asyncio.sleep(1.5)  # in which a follower that gives up would end
     assert not following.done(), "the job has not ended"
     await hand.settle(job_id, 1)
-    await asyncio.sleep(0.3)
+    await asyncio.sleep(0.3)  # a line may come so late
     await hand.log(job_id, "after the end")
     found = await asyncio.wait_for(following, 10)
     assert [line.message for line in found] == ["before", *(f"live {n}" for n in range(20)), "after the end"]
@@ -94,7 +94,7 @@ async def test_undecodable_entries_are_passed_over(operator, hand):
     await hand.log(job_id, "b")
     assert [line.message for line in await lines(operator, job_id)] == ["a", "b"]
     following = asyncio.create_task(lines(operator, job_id, follow=True))
-    await asyncio.sleep(0.5)
+    await asyncio.sleep(0.5)  # until it follows
     await hand.clients.commands.xadd(stream, {"payload": b"\xff\xff\xff"})
     await hand.log(job_id, "c")
     await hand.settle(job_id, 1)

@@ -172,7 +172,7 @@ async def test_a_job_without_a_total_is_closed_after_its_idle_timeout(service, h
     known = await hand.job(5)
     pruner = Pruner(hand.ledger, hand.announcer, hand.clients, config)
     assert await pruner.close_idle() == 0
-    await asyncio.sleep(0.35)
+    await asyncio.sleep(0.35)  # longer than the idle timeout, by the clock of the server
     await hand.ledger.mirror(JobStatus(job_id=busy, state=JobState.JOB_STATE_IN_PROGRESS, resources_completed=3))
     assert await pruner.close_idle() == 1
     found = {record.job_id: record.status for record in await hand.ledger.get_many([idle, busy, known]) if record}

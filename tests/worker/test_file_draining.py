@@ -127,7 +127,7 @@ async def test_pause_and_resume_are_for_files_too(
     moves = runner._lane.lists._movers._moves
     await eventually(lambda: asyncio.sleep(0, not moves and not runner._lane.lists._movers.waited_for), 60)
     job = await lists.push(root / "quick.txt")
-    await asyncio.sleep(0.3)
+    await asyncio.sleep(0.3)  # in which a worker that is not paused would take it
     assert await lists.of(LOW) == [job], "nobody takes it"
     runner.resume()
     assert await lists.until(COMPLETED, 1) == [job]

@@ -121,7 +121,7 @@ async def test_a_lapsed_lease_gives_the_task_to_another_and_fences_the_late_one(
     job_id = await jobs.submit({"a": URLS["a"]}, "noop")
     (first,) = await claim_all(worker_stub, "sleeper", 1)
     assert list((await worker_stub.Heartbeat(HeartbeatRequest(worker_id="sleeper"))).canceled) == []
-    await asyncio.sleep(2.2)
+    await asyncio.sleep(2.2)  # longer than the lease
     assert await refused(worker_stub.Heartbeat(HeartbeatRequest(worker_id="sleeper"))) == grpc.StatusCode.ABORTED
     assert await refused(complete(worker_stub, "sleeper", first.claim)) == grpc.StatusCode.ABORTED
     (second,) = await claim_all(worker_stub, "heir", 1)
@@ -147,7 +147,7 @@ async def test_heartbeats_keep_a_lease_and_tell_of_canceled_jobs(
     kept = await jobs.submit({"b": URLS["b"]}, "noop")
     claims = {entry.task.job_id: entry.claim for entry in await claim_all(worker_stub, "diligent", 2)}
     for _ in range(5):
-        await asyncio.sleep(0.5)
+        await asyncio.sleep(0.5)  # longer than the deadline
         assert list((await worker_stub.Heartbeat(HeartbeatRequest(worker_id="diligent"))).canceled) == []
     await jobs.ledger.cancel(canceled, "test")
     told = await worker_stub.Heartbeat(HeartbeatRequest(worker_id="diligent"))
@@ -199,7 +199,7 @@ async def test_a_caller_that_hangs_up_takes_nothing_with_it(
         await asyncio.sleep(0.2)
         call.cancel()
         job_id = await jobs.submit(URLS, "noop")
-    await asyncio.sleep(0.6)
+    await asyncio.sleep(0.6)  # longer than a claim that nobody waits for may go on
     duty(service, "runner").resume()
     assert (await jobs.ended(job_id, 5)).status == "done"
 
@@ -245,7 +245,7 @@ async def test_an_attempt_elsewhere_has_a_deadline_too(
     await lender(worker_config, start_worker)
     job_id = await jobs.submit({"a": URLS["a"]}, "noop")
     (lent,) = await claim_all(worker_stub, "slow", 1)
-    await asyncio.sleep(0.5)
+    await asyncio.sleep(0.5)  # longer than the deadline
     told = await worker_stub.Heartbeat(HeartbeatRequest(worker_id="slow"))
     assert list(told.canceled) == [lent.claim]
     record = await jobs.ended(job_id)

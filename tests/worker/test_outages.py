@@ -113,7 +113,7 @@ async def test_a_claim_that_is_interrupted_before_it_begins_frees_its_slot(
 ) -> None:
     runner = duty(await start_worker(worker_config), "runner")
     runner.pause()
-    await asyncio.sleep(0.3)
+    await asyncio.sleep(0.3)  # a claim that was under way when the pause came
     job_id = await jobs.submit({"r": "http://127.0.0.1/hang"}, "computed")
     (claim,) = await runner._lane.claim(4, 2)
     runner._begin(claim)

@@ -56,7 +56,7 @@ async def test_a_paused_worker_claims_nothing_until_it_is_resumed(
         assert (await worker_stub.Pause(PauseRequest())).state == "paused"
     await asyncio.sleep(0.2)  # a claim that was under way when the pause came
     job_id = await jobs.submit({"r": "http://127.0.0.1/x"}, "noop")
-    await asyncio.sleep(0.3)
+    await asyncio.sleep(0.3)  # in which a worker that is not paused would run it
     record = await jobs.ledger.get(job_id)
     assert record is not None
     assert record.status == "queued"
@@ -78,7 +78,7 @@ async def test_a_drain_waits_for_what_runs_and_takes_nothing_new(
     drained = await worker_stub.Drain(DrainRequest(grace=Duration(seconds=10)))
     assert (drained.state, len(drained.running), drained.completed) == ("drained", 0, 1)
     later = await jobs.submit({"r": "http://127.0.0.1/x"}, "noop")
-    await asyncio.sleep(0.3)
+    await asyncio.sleep(0.3)  # in which a worker that is not paused would run it
     record = await jobs.ledger.get(later)
     assert record is not None
     assert record.status == "queued"

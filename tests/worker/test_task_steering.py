@@ -178,7 +178,7 @@ async def test_a_paused_worker_claims_no_task_until_it_is_resumed(
     await worker_stub.Pause(PauseRequest())
     await unread(service)
     job_id = await tasks.do(["give", 1])
-    await asyncio.sleep(0.3)
+    await asyncio.sleep(0.3)  # in which a worker that is not paused would run it
     assert await tasks.kinds(job_id) == ["queued"]
     await worker_stub.Resume(ResumeRequest())
     assert await tasks.result(job_id) == 1

@@ -227,7 +227,7 @@ async def test_a_subscription_begins_behind_its_cursor(log: LogStore) -> None:
 
 async def test_a_subscription_waits_for_a_stream_that_does_not_exist_yet(log: LogStore) -> None:
     reading = asyncio.create_task(_collect(log.subscribe("s"), 1))
-    await asyncio.sleep(0.05)
+    await asyncio.sleep(0.05)  # in which it would end, or begins to wait
     assert not reading.done()
     await log.append("s", {"n": b"1"})
     assert await asyncio.wait_for(reading, 10) == [1]
@@ -236,7 +236,7 @@ async def test_a_subscription_waits_for_a_stream_that_does_not_exist_yet(log: Lo
 async def test_a_cancelled_subscription_leaves_the_others_alone(log: LogStore) -> None:
     first = asyncio.create_task(_collect(log.subscribe("s"), 1))
     second = asyncio.create_task(_collect(log.subscribe("s"), 1))
-    await asyncio.sleep(0.05)
+    await asyncio.sleep(0.05)  # in which it would end, or begins to wait
     first.cancel()
     await asyncio.gather(first, return_exceptions=True)
     await log.append("s", {"n": b"1"})
@@ -259,7 +259,7 @@ async def test_a_subscription_goes_on_when_what_it_has_is_trimmed(log: LogStore)
 async def test_a_wait_is_short_when_an_entry_comes(log: LogStore) -> None:
     loop = asyncio.get_running_loop()
     reading = asyncio.create_task(_collect(log.subscribe("s"), 1))
-    await asyncio.sleep(0.1)
+    await asyncio.sleep(0.1)  # until it waits
     started = loop.time()
     await log.append("s", {"n": b"1"})
     await asyncio.wait_for(reading, 10)
