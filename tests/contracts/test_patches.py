@@ -1,4 +1,4 @@
-"""What CONTRIBUTING says of patches: a test sets constants, and what is the machine's; it replaces no code of FetchBox."""
+"""What CONTRIBUTING says of patches: a test sets constants, and what is the machine's, and replaces no code."""
 
 import ast
 import re
