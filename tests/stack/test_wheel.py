@@ -180,6 +180,15 @@ def test_a_configuration_is_checked_with_the_custom_handlers(installed: Installe
     assert (run.returncode, run.stdout) == (0, "valid; job types: default, first; tasks: code, plan; flows: measured\n")
 
 
+def test_a_type_checker_knows_what_handlers_use(installed: Installed, borrowing: Path) -> None:
+    wrong = "\n    def finalize_job(self, summary: JobSummary) -> None:\n        print(summary.state)\n"
+    (installed.directory / "mine.py").write_text(HANDLERS.replace("JobHandler,", "JobHandler, JobSummary,") + wrong)
+    checker = [sys.executable, "-m", "mypy", "--strict", "--python-executable", str(borrowing / "bin/python")]
+    run = subprocess.run([*checker, "mine.py"], cwd=installed.directory, capture_output=True, text=True, check=False)
+    (error, _) = run.stdout.splitlines()
+    assert '"JobSummary" has no attribute "state"' in error
+
+
 @pytest.mark.long
 def test_the_demo_runs_in_a_fresh_environment(wheel: Path, tmp_path: Path) -> None:
     """Nothing but the declared dependencies, as locked."""
