@@ -50,7 +50,7 @@ from kernel.redis.clients import RedisClients
 _URL = "https://cdn.example.com/gallery/2024/05/01/image-%06d.jpg?size=large"
 _LIMITS = {1: 180.0, 10: 100.0}
 """The most that a task of a job of so many may cost, in us of CPU; it must cost less than a peer's besides."""
-_SECTIONS = ("kernel/lanes", "kernel/pipe", "kernel/ledger", "kernel/telemetry", "prometheus", "protobuf", "asyncio")
+_SECTIONS = ("kernel/queue", "kernel/redis", "kernel/ledger", "kernel/telemetry", "prometheus", "protobuf", "asyncio")
 
 
 @dataclass(slots=True)

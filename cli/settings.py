@@ -78,7 +78,7 @@ def existing(path: Path | None) -> Path | None:
 
 def load_config(path: Path | None, environ: Mapping[str, str] | None = None) -> "Config":
     """The checked configuration; `environ` is that of the process unless given. Raises a CommandError."""
-    import flows.definitions  # noqa: F401, PLC0415  # its rules are registered
+    from flows import definitions as _rules  # noqa: F401, PLC0415  # they are registered
     from kernel.config import loading as kernel_config  # noqa: PLC0415  # 0.3 s that most commands need not pay
 
     try:

@@ -30,7 +30,7 @@ _PARTS: Final = {
     JobLog.DESCRIPTOR.full_name: (("level", "message", "fields"),),
     JobStatus.DESCRIPTOR.full_name: (("job_type", "state", "tenant"),),
 }
-"""What our services write of a message once for many, before the rest (ingest_svc/tasks.py, kernel/lanes)."""
+"""What our services write of a message once for many, before the rest (ingest_svc/tasks.py, kernel/queue)."""
 _FIRST: Final = pa.scalar(-62_135_596_800_000_000, TIMESTAMP)
 """0001-01-01."""
 _LAST: Final = pa.scalar(253_402_300_799_999_999, TIMESTAMP)

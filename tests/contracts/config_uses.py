@@ -10,10 +10,9 @@ from fetchbox.config.v1.config_pb2 import Config
 ROOT = Path(__file__).parents[2]
 SECTIONS = {field.name for field in Config.DESCRIPTOR.fields}
 _CHECKS = (
-    "kernel.config.loading",
-    "flows.definitions.definition",
+    *(f"kernel.config.{name}" for name in ("loading", "access", "addresses", "secrets", "storage", "secret_scopes")),
+    "flows.definitions",
     "kernel.queue.labels",
-    "kernel.config.secret_scopes",
 )
 """What looks at the whole configuration at the start of every role."""
 

@@ -22,7 +22,7 @@ from tests.stack.test_up import running
 ROOT = Path(__file__).parents[2]
 HOOK = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]["hooks"]
 ROOMS = {Path(room).name for room in HOOK["custom"]["rooms"]}
-DECOYS = (*ROOMS, "flows", "handlers")
+DECOYS = (*ROOMS, "handlers")
 HANDLERS = """
 from typing import Any
 
