@@ -5,53 +5,40 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 from fetchbox.errors.v1 import errors_pb2 as codes
-from kernel.clock import Clock
 from worker_svc.fetch.answer import content_length, is_delimited
 from worker_svc.fetch.failure import FetchFailure, failure
 from worker_svc.fetch.faults import TRANSPORT_ERRORS, cut, was_reset, within_body
-from worker_svc.fetch.wire import WireResponse
+from worker_svc.fetch.pace import Pace, TooSlowError
+from worker_svc.fetch.wire import FramingTooLargeError, WireResponse
 
 
-class Pace:
-    """Tells a slow server: bytes a second over a window. Only the time spent waiting for the server counts."""
-
-    def __init__(self, floor: int, window: float) -> None:
-        self._floor = floor
-        self._window = window
-        self._waited = 0.0
-        self._bytes = 0
-
-    def is_too_slow(self, waited: float, size: int) -> bool:
-        """Takes one read; True when a window has ended below the floor."""
-        self._waited += waited
-        self._bytes += size
-        if self._waited < self._window:
-            return False
-        slow = self._bytes < self._floor * self._waited
-        self._waited, self._bytes = 0.0, 0
-        return slow
-
-
-async def pieces(answer: WireResponse, pace: Pace, clock: Clock, room: int) -> AsyncIterator[bytes]:
-    """The body of an answer. FetchFailure when it is cut, slow, silent, or larger than `room` bytes."""
+async def pieces(answer: WireResponse, pace: Pace, room: int) -> AsyncIterator[bytes]:
+    """The body of an answer. FetchFailure when it is cut, slow, silent, or it or its framing is larger than `room`."""
     expected = content_length(answer)
     if expected is not None and expected > room:
         raise too_large(room)
+    answer.wire.limit_framing(room)
     seen = 0
-    while True:
-        began = clock.monotonic()
-        try:
-            piece = await answer.content.readany()
-        except TRANSPORT_ERRORS as error:
-            raise within_body(error, answer, expected) from error
-        if not piece:
-            break
-        seen += len(piece)
-        if seen > room:
-            raise too_large(room)
-        if pace.is_too_slow(clock.monotonic() - began, len(piece)):
-            raise cut(codes.FAILURE_CODE_DOWNLOAD_TOO_SLOW, "the body comes too slowly", seen, expected)
-        yield piece
+    try:
+        while True:
+            try:
+                piece = await pace.read()
+            except TooSlowError as error:
+                text = "the body comes too slowly"
+                raise cut(codes.FAILURE_CODE_DOWNLOAD_TOO_SLOW, text, seen, expected) from error
+            except FramingTooLargeError as error:
+                text = f"the framing of the body is too large: {error.message}"
+                raise failure(codes.FAILURE_CODE_DOWNLOAD_TOO_LARGE, text, facts={"bytes_seen": seen}) from error
+            except TRANSPORT_ERRORS as error:
+                raise within_body(error, answer, expected) from error
+            if not piece:
+                break
+            seen += len(piece)
+            if seen > room:
+                raise too_large(room)
+            yield piece
+    finally:
+        pace.close()
     _check_end(answer, seen, expected)
 
 

@@ -17,12 +17,13 @@ from kernel.clock import Clock
 from kernel.errors import failure_name
 from kernel.foreign_text import fit, fit_all
 from worker_svc.fetch.answer import check_success, fields, span, strong_etag, unsatisfied_total
-from worker_svc.fetch.body import Pace, pieces
+from worker_svc.fetch.body import pieces
 from worker_svc.fetch.failure import FetchFailure
 from worker_svc.fetch.faults import cut as cut_short
 from worker_svc.fetch.fetched import Fetched
 from worker_svc.fetch.limits import ByteBudget
 from worker_svc.fetch.order import FetchOrder
+from worker_svc.fetch.pace import Floor, Pace
 from worker_svc.fetch.proxies import Proxy, ProxyFault
 from worker_svc.fetch.sink import Objects
 from worker_svc.fetch.transfer import Transfer
@@ -54,8 +55,7 @@ class Workshop:
     clock: Clock
     threshold: int
     """Bytes above which the store takes a body in parts."""
-    low_speed: tuple[int, float]
-    """The slowest body in bytes a second, and over how many seconds that is measured."""
+    floor: Floor
 
 
 @dataclass(slots=True)
@@ -154,7 +154,8 @@ class Download:
 
     async def _pour(self, transfer: Transfer, answer: WireResponse) -> None:
         room = self._order.policy.max_bytes - transfer.received
-        async for piece in pieces(answer, Pace(*self._shop.low_speed), self._shop.clock, room):
+        pace = Pace(self._shop.floor, self._shop.clock, answer.content, transfer.held)
+        async for piece in pieces(answer, pace, room):
             self.wire_length += len(piece)
             await transfer.take(piece)
         if transfer.total is not None and transfer.received != transfer.total:

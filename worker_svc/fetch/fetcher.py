@@ -41,6 +41,7 @@ from worker_svc.fetch.header_secrets import HeaderSecrets
 from worker_svc.fetch.headers import RequestHeaders
 from worker_svc.fetch.limits import ByteBudget, HostBusyError, HostSlots
 from worker_svc.fetch.order import FetchOrder, order_of, unfit_url
+from worker_svc.fetch.pace import Floor
 from worker_svc.fetch.policy import FetchPolicy
 from worker_svc.fetch.proxies import Proxies, Proxy, ProxyFault
 from worker_svc.fetch.retry_after import retry_after
@@ -91,7 +92,7 @@ class Fetcher:
             budget or ByteBudget(),
             clock,
             config.object_store.multipart_threshold,
-            (settings.low_speed_bytes, seconds(settings.low_speed_window)),
+            Floor(settings.low_speed_bytes, seconds(settings.low_speed_window), seconds(settings.timeout)),
         )
 
     async def start(self) -> None:

@@ -79,6 +79,10 @@ class Transfer:
             and not self._order.headers.value("range")
         )
 
+    def held(self) -> int:
+        """Bytes of memory that it holds of the budget."""
+        return self._hold.size
+
     async def take(self, piece: bytes) -> None:
         """Takes the next bytes. FetchFailure as soon as something is known to be wrong."""
         self.received += len(piece)

@@ -6,6 +6,7 @@
 - The number of header fields is limited, their sum is not: it is here.
 - A malformed chunk leaves the reader of the body waiting for ever: it is told.
 - A connection on which 204, 205 or 304 came is kept, though some servers send a body after all: it is closed.
+- Framing of chunks has no end: sizes of zeros, extensions and one-byte chunks are read for ever. It is limited here.
 - A timer is set anew for every segment: here one runs, and is told when the last bytes came.
 - A request is repeated on any lost connection: it should be on a kept one only, which the server may just have closed.
 """
@@ -22,12 +23,20 @@ from aiohttp.http_exceptions import HttpProcessingError
 
 LONGEST_HEAD: Final = 1024 * 1024
 """Bytes of all header fields of an answer and of the interim answers before it."""
+FREE_FRAMING: Final = 64 * 1024
+"""Bytes that the framing of any chunked body may take."""
+MOST_FRAMING: Final = 16
+"""Bytes of framing for each byte of content beyond that; chunks of one byte take five to eight."""
 _HEAD_END: Final = b"\r\n\r\n"
 _WITHOUT_BODY: Final = frozenset({101, 204, 205, 304})
 
 
 class HeadTooLongError(HttpProcessingError):
     """The head of an answer has no end in sight."""
+
+
+class FramingTooLargeError(HttpProcessingError):
+    """The framing of a chunked body takes more bytes than its content allows."""
 
 
 class FreshConnectionLostError(ClientConnectionError):
@@ -45,6 +54,8 @@ class WireProtocol(ResponseHandler):
         """What ended the connection; None while it lives and after a clean end."""
         self._head_bytes = 0
         self._final: Any = None
+        self._body_bytes = 0
+        self._most_framing = FREE_FRAMING
         self._heard = 0.0
 
     def set_response_params(self, **params: Any) -> None:
@@ -52,6 +63,8 @@ class WireProtocol(ResponseHandler):
         self.requests += 1
         self._head_bytes = 0
         self._final = None
+        self._body_bytes = 0
+        self._most_framing = FREE_FRAMING
         super().set_response_params(**params)
 
     def feed_data(self, data: Any, size: int = 0) -> None:
@@ -83,6 +96,23 @@ class WireProtocol(ResponseHandler):
             self._refuse()
         else:
             super().data_received(data)
+            self._body_bytes += len(data)
+            self._check_framing()
+
+    def limit_framing(self, most: int) -> None:
+        """The framing of the body may take `most` bytes in all, where its content allows that many."""
+        self._most_framing = max(FREE_FRAMING, most)
+        self._check_framing()
+
+    def _check_framing(self) -> None:
+        if self._final is None or self._final.is_eof():
+            return
+        content = self._final.total_bytes
+        allowed = min(self._most_framing, FREE_FRAMING + MOST_FRAMING * content)
+        if self._body_bytes - content > allowed:
+            text = f"{self._body_bytes - content} bytes around {content}"
+            self._final.set_exception(FramingTooLargeError(message=text))
+            self._refuse()
 
     def set_exception(self, exc: BaseException, *cause: BaseException) -> None:
         """The bytes are no HTTP, or the connection is lost."""
