@@ -16,7 +16,18 @@ from kernel.clock import SystemClock
 from kernel.redis.clients import RedisClients
 from tests.fetching.cases.proxy import forward, pool
 from tests.fetching.cases.tls import client_context, server_context
-from tests.fetching.origin import Answer, Connection, Origin, Request, answer, chunked, redirect, then_close, then_reset
+from tests.fetching.origin import (
+    Answer,
+    Connection,
+    Origin,
+    Request,
+    answer,
+    chunked,
+    redirect,
+    then_close,
+    then_hang,
+    then_reset,
+)
 from tests.fetching.world import FixedNames, World
 
 NAME = "target.example"
@@ -310,3 +321,100 @@ async def test_an_address_that_may_not_be_dialled_is_asked_of_no_proxy(world: Wo
     assert (await world.fails("/", pools=pools)).code == "VALIDATION_BLOCKED_ADDRESS"
     assert len(proxy.seen) == 1, "the redirect itself"
     assert json.dumps([request.target for request in proxy.seen]).count("169.254") == 0
+
+
+OWN_ERRORS = {
+    "proxy-status": ("500 Oops", "Proxy-Status: p.example; error=dns_error"),
+    "squid": ("404 Not Found", "X-Squid-Error: ERR_DNS_FAIL 0"),
+    "via-alone": ("404 Not Found", "Via: 1.1 p.example"),
+    "407": ("407 Proxy Authentication Required", "Proxy-Authenticate: Basic"),
+    "502": ("502 Bad Gateway", "Server: p"),
+    "503": ("503 Service Unavailable", "Server: p"),
+    "504": ("504 Gateway Timeout", "Server: p"),
+}
+
+
+@pytest.mark.parametrize("name", OWN_ERRORS)
+async def test_an_error_that_a_proxy_made_is_its_own(world: World, name: str) -> None:
+    status, *fields = OWN_ERRORS[name]
+    bad = await world.another_origin(default=answer(b"by the proxy", *fields, status=status))
+    good = await world.another_origin(default=forward)
+    world.origin.default = then_close(answer(BODY))
+    pools = (pool(world, "bad", bad.port), pool(world, "good", good.port))
+    clients = await RedisClients.open(world.config.redis)
+    breakers = Told(clients, world.config.circuit_breaker, SystemClock())
+    fetcher = await world.new_fetcher(breakers=breakers)
+    try:
+        failure = await world.fails(pools=pools[:1], fetcher=fetcher)
+        assert breakers.results == []
+        assert failure.facts["fault"] in {"proxy", "unclear"}
+        assert failure.facts["proxies"] == f"127.0.0.1:{bad.port}"
+        if name in {"proxy-status", "squid", "407"}:
+            assert failure.code == "DOWNLOAD_PROXY"
+        fetched = await world.fetch(pools=pools, fetcher=fetcher)
+        assert fetched.proxy == f"127.0.0.1:{good.port}"
+        assert breakers.results == [True]
+    finally:
+        await breakers.stop()
+        await clients.close()
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        ("Server: origin", "Via: 1.1 p.example"),
+        ("Server: origin", "Proxy-Status: p.example; received-status=404; error=http_request_error"),
+        ("Proxy-Status: p.example; next-hop=origin",),
+        (),
+    ],
+)
+async def test_an_error_that_a_proxy_passes_on_is_the_origins(world: World, fields: tuple[str, ...]) -> None:
+    first = await world.another_origin(default=answer(b"", *fields, status="404 Not Found"))
+    second = await world.another_origin(default=forward)
+    failure = await world.fails(pools=(pool(world, "first", first.port), pool(world, "second", second.port)))
+    assert (failure.code, failure.facts["fault"]) == ("DOWNLOAD_HTTP_404", "origin")
+    assert second.seen == []
+
+
+@pytest.mark.parametrize("status", ["200 OK", "201 Created", "204 No Content", "299 Fine"])
+async def test_any_success_opens_a_tunnel(scene: Scene, status: str) -> None:
+    async def opening(connection: Connection, request: Request) -> None:
+        head, _, _ = status.partition(" ")
+
+        class Renamed:
+            """Says the other status."""
+
+            def __getattr__(self, name: str) -> Any:
+                return getattr(connection.writer, name)
+
+            def write(self, data: bytes) -> None:
+                connection.writer.write(
+                    data.replace(b"HTTP/1.1 200 Connection", b"HTTP/1.1 " + head.encode() + b" C", 1)
+                )
+
+        await forward(Connection(connection.reader, Renamed()), request)  # type: ignore[arg-type]
+
+    if scene.tunnel:
+        proxy = await scene.proxy("p", opening)
+        fetched = await scene.world.fetch(scene.url, pools=("p",))
+        assert fetched.proxy == f"127.0.0.1:{proxy.port}"
+        assert scene.world.body() == BODY
+
+
+async def test_what_fails_names_every_proxy_that_was_asked(world: World) -> None:
+    gone = await world.another_origin()
+    await gone.__aexit__()
+    bad = await world.another_origin(default=answer(b"", status="502 Bad Gateway"))
+    last = await world.another_origin(default=answer(b"", "Server: o", status="410 Gone"))
+    ports = (gone.port, bad.port, last.port)
+    pools = tuple(pool(world, f"p{port}", port, user="user:p4ss") for port in ports)
+    for some in (pools, pools[:2], pools[:1]):
+        failure = await world.fails(pools=some, fetcher=await world.new_fetcher())
+        for port in ports[: len(some)]:
+            assert f"127.0.0.1:{port}" in failure.message
+        assert "p4ss" not in f"{failure} {failure.facts}"
+    world.settings().timeout.FromMilliseconds(300)
+    silent = await world.another_origin(default=then_hang(b""))
+    failure = await world.fails(pools=(pools[0], pool(world, "silent", silent.port)), fetcher=await world.new_fetcher())
+    assert failure.code == "DOWNLOAD_DEADLINE"
+    assert f"127.0.0.1:{gone.port}, 127.0.0.1:{silent.port}" in failure.message

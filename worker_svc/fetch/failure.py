@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from fetchbox.errors.v1.errors_pb2 import FailureCode
 from kernel.errors import failure_name
-from kernel.foreign_text import fit
+from kernel.foreign_text import LONGEST, fit
 
 Fact = str | int | float | bool
 """What a failure record may hold beside its message."""
@@ -39,6 +39,12 @@ class FetchFailure(Exception):  # noqa: N818 - a failure is the outcome of a tas
             name: fit(fact) if isinstance(fact, str) else fact for name, fact in (facts or {}).items()
         }
         self.counts = counts
+
+    def add(self, text: str) -> None:
+        """Says more in the end of the message, whatever is cut of its beginning."""
+        more = fit(text, LONGEST // 2)
+        self.message = f"{fit(self.message, LONGEST - len(more) - 3)} ({more})"
+        self.args = (f"{self.code}: {self.message}",)
 
 
 def failure(

@@ -106,20 +106,18 @@ class Fetcher:
     async def fetch(self, task: DownloadTask, policy: FetchPolicy, turn: Turn = ANY_TURN) -> Fetched:
         """Makes one attempt. FetchFailure when it fails, or (`counts` False) when the host is not to be asked now."""
         order = order_of(task, policy, self._secrets, self._settings.user_agent, turn)
+        tries = Tries(self._proxies, policy.proxy_pools) if policy.proxy_pools else None
         try:
             async with asyncio.timeout(policy.timeout) as deadline:
-                return await self._by_any_way(order)
+                return await (self._follow(order, None) if tries is None else self._by_proxies(order, tries))
         except TimeoutError as error:
             if not deadline.expired():
                 raise
-            text = f"the attempt took longer than {policy.timeout:g} s"
-            raise failure(codes.FAILURE_CODE_DOWNLOAD_DEADLINE, text) from error
+            late = failure(codes.FAILURE_CODE_DOWNLOAD_DEADLINE, f"the attempt took longer than {policy.timeout:g} s")
+            raise (tries.named(late) if tries else late) from error
 
-    async def _by_any_way(self, order: FetchOrder) -> Fetched:
-        """Directly, or by one proxy after the other; a proxy's fault is never the origin's."""
-        if not order.policy.proxy_pools:
-            return await self._follow(order, None)
-        tries = Tries(self._proxies, order.policy.proxy_pools)
+    async def _by_proxies(self, order: FetchOrder, tries: Tries) -> Fetched:
+        """By one proxy after the other; a proxy's fault is never the origin's."""
         for proxy in tries:
             try:
                 fetched = await self._follow(order, proxy)
@@ -181,6 +179,8 @@ class Fetcher:
             finally:
                 metrics.BYTES_FETCHED.inc(download.wire_length)
         except FetchFailure as error:
+            if proxy is not None:
+                doubt(error, answer, tunnel=url.scheme == "https")
             error.facts.setdefault("http_status", answer.status)
             error.facts.setdefault("final_url", fit(url.redacted))
             raise
@@ -204,7 +204,7 @@ class Fetcher:
             check_success(answer, order.headers.value("range"))
         except FetchFailure as error:
             if proxy is not None:
-                doubt(error, tunnel=url.scheme == "https")
+                doubt(error, answer, tunnel=url.scheme == "https")
             await self._note_retry_after(url, answer, error)
             raise
         if order.policy.honour_robots_tag and opts_out(answer):

@@ -8,6 +8,7 @@
 - A connection on which 204, 205 or 304 came is kept, though some servers send a body after all: it is closed.
 - Framing of chunks has no end: sizes of zeros, extensions and one-byte chunks are read for ever. It is limited here.
 - A timer is set anew for every segment: here one runs, and is told when the last bytes came.
+- Only a 200 to CONNECT opens a tunnel: any 2xx does (RFC 9110 section 9.3.6).
 - A request is repeated on any lost connection: it should be on a kept one only, which the server may just have closed.
 """
 
@@ -16,7 +17,14 @@ from __future__ import annotations
 import functools
 from typing import Any, Final, cast
 
-from aiohttp import ClientConnectionError, ClientOSError, ClientResponse, ServerDisconnectedError, TCPConnector
+from aiohttp import (
+    ClientConnectionError,
+    ClientOSError,
+    ClientRequest,
+    ClientResponse,
+    ServerDisconnectedError,
+    TCPConnector,
+)
 from aiohttp.client_proto import ResponseHandler
 from aiohttp.connector import Connection
 from aiohttp.http_exceptions import HttpProcessingError
@@ -182,9 +190,25 @@ class WireResponse(ClientResponse):
         return self
 
 
+class TunnelResponse(ClientResponse):
+    """A proxy's answer to CONNECT."""
+
+    async def start(self, connection: Connection) -> TunnelResponse:
+        """Waits for the head; every success is the one that aiohttp knows."""
+        await super().start(connection)
+        if 200 <= self.status < 300:
+            self.status = 200
+        return self
+
+
 class WireConnector(TCPConnector):
     """A pool of such connections."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self._factory = cast("functools.partial[ResponseHandler]", functools.partial(WireProtocol, loop=self._loop))
+
+    def _update_proxy_auth_header_and_build_proxy_req(self, req: ClientRequest) -> ClientRequest:
+        asking = super()._update_proxy_auth_header_and_build_proxy_req(req)
+        asking.response_class = TunnelResponse
+        return asking
