@@ -3,7 +3,7 @@
 import pytest
 
 from kernel.foreign_text import LONGEST, LONGEST_ALL, visible
-from tests.fetching.origin import answer, redirect, then_close
+from tests.fetching.origin import answer, redirect
 from tests.fetching.world import World
 
 ESCAPES = b"\x1b[2J\x9b31m"
@@ -65,22 +65,6 @@ async def test_redirects_with_long_urls(world: World) -> None:
     failure = await world.fails("/0", resource_id="r2", fetcher=await world.new_fetcher())
     assert failure.code == "DOWNLOAD_TOO_MANY_REDIRECTS"
     assert len(failure.message) <= LONGEST
-
-
-@pytest.mark.parametrize("status", [401, 403, 404, 410, 416, 200, 302])
-async def test_a_refused_continuation_begins_anew_from_the_url_of_the_task(world: World, status: int) -> None:
-    """A mirror's signed URL expires while a body is on its way; the task's own URL leads to a fresh one."""
-    body = b"0123456789" * 100
-    head = answer(body, 'ETag: "v1"', "Accept-Ranges: bytes")
-    refused = answer(b"", "Location: /nowhere", status=f"{status} No") if status != 200 else then_close(head[:-20])
-    world.origin.on("/", redirect("/mirror?sig=1"), redirect("/fresh?sig=2"))
-    world.origin.on("/mirror", then_close(head[:-500]), refused)
-    world.origin.on("/fresh", head)
-    outcome = await world.outcome()
-    assert outcome.fetched is not None, outcome.failures
-    assert outcome.fetched.final_url.endswith("/fresh?sig=REDACTED")
-    assert world.body() == body
-    assert [failure.code for failure in outcome.failures] == ["DOWNLOAD_TRUNCATED"]
 
 
 TAGS = {

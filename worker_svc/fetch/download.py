@@ -3,7 +3,9 @@
 A content with a strong entity tag whose transfer is cut is continued from the byte where it stopped (`If-Range`), a few
 times, as long as each try brings bytes. Only a 206 that fits to the byte and carries the same tag continues it. After
 any other answer the content is fetched once more from its first byte by a request of its own: neither a 200 nor a 416
-to a range request is ever taken as the content, since servers answer both wrongly.
+to a range request is ever taken as the content, since servers answer both wrongly. The same holds where the pieces make
+no whole. If that does not bring the content either, it is the cut that failed, which may be tried again: a signed URL,
+to which a redirect led, may have expired meanwhile, and the next attempt begins from the URL of the task.
 """
 
 from __future__ import annotations
@@ -14,9 +16,9 @@ from typing import Final
 
 from fetchbox.errors.v1 import errors_pb2 as codes
 from kernel.clock import Clock
-from kernel.errors import failure_name
+from kernel.errors import failure_name, is_retryable
 from kernel.foreign_text import fit, fit_all
-from worker_svc.fetch.answer import check_success, fields, span, strong_etag, unsatisfied_total
+from worker_svc.fetch.answer import fields, span, strong_etag, unsatisfied_total
 from worker_svc.fetch.body import pieces
 from worker_svc.fetch.failure import FetchFailure
 from worker_svc.fetch.faults import cut as cut_short
@@ -60,12 +62,16 @@ class Workshop:
 
 @dataclass(slots=True)
 class Hop:
-    """The URL that answered with the content. `ask` sends its request again, with further header fields."""
+    """The URL that answered with the content. `ask` sends its request again, with further header fields.
+
+    `accept` returns for a head whose body is the content; FetchFailure for another.
+    """
 
     url: Url
     proxy: Proxy | None
     passed: tuple[str, ...]
     ask: Callable[..., Awaitable[WireResponse]] = field(repr=False)
+    accept: Callable[[WireResponse], Awaitable[None]] = field(repr=False)
 
 
 class _BeginAnewError(Exception):
@@ -92,12 +98,25 @@ class Download:
             return await self._once(answer)
         except _BeginAnewError as anew:
             cut = anew.cut
-        fresh = await self._hop.ask()
         try:
-            _check_resumed(fresh, self._order.headers.value("range"), cut)
-            return await self._once(fresh)
+            return await self._anew()
         except _BeginAnewError:
             raise cut from None
+        except ProxyFault as fault:
+            raise cut from fault
+        except FetchFailure as refused:
+            if refused.facts.get("fault") == "store":
+                raise
+            cut.facts["resume_refused"] = refused.code
+            cut.retry_after = refused.retry_after
+            raise cut from refused
+
+    async def _anew(self) -> Fetched:
+        """Fetches the content from its first byte."""
+        fresh = await self._hop.ask()
+        try:
+            await self._hop.accept(fresh)
+            return await self._once(fresh)
         finally:
             fresh.close()
 
@@ -111,8 +130,12 @@ class Download:
             "redirects": str(len(self._hop.passed) or ""),
         }
         async with Transfer(self._order, answer, shop.objects, shop.budget, shop.threshold, origin) as transfer:
-            await self._fill(transfer, answer)
-            sha256, matched = await transfer.finish()
+            cut = await self._fill(transfer, answer)
+            try:
+                sha256, matched = await transfer.finish()
+            except FetchFailure as error:
+                _check_pieces(error, cut)
+                raise
         return Fetched(
             bucket=self._order.policy.bucket,
             key=self._order.key,
@@ -131,26 +154,30 @@ class Download:
             flags=(*self._order.flags, *transfer.flags),
         )
 
-    async def _fill(self, transfer: Transfer, answer: WireResponse) -> None:
-        """Reads the content to its end, over as many answers as that takes."""
-        current = answer
-        for tries in range(MOST_CONTINUATIONS + 1):
+    async def _fill(self, transfer: Transfer, answer: WireResponse) -> FetchFailure | None:
+        """Reads the content to its end, over as many answers as that takes; the last cut, if there was one."""
+        current: WireResponse = answer
+        cut: FetchFailure | None = None
+        tries = 0
+        while True:
             before = transfer.received
             try:
                 await self._pour(transfer, current)
             except FetchFailure as error:
                 if not _may_continue(error, transfer, tries, before):
+                    _check_pieces(error, cut)
                     raise
                 cut = error
             else:
-                return
+                return cut
             finally:
                 if current is not answer:
                     current.close()
             continued = await self._continuation(transfer, cut)
             if continued is None:
-                return
+                return cut
             current = continued
+            tries += 1
 
     async def _pour(self, transfer: Transfer, answer: WireResponse) -> None:
         room = self._order.policy.max_bytes - transfer.received
@@ -179,17 +206,10 @@ class Download:
         raise _BeginAnewError(cut)
 
 
-def _check_resumed(fresh: WireResponse, asked_range: str, cut: FetchFailure) -> None:
-    """Returns for a head whose body is the content; otherwise the cut is what failed.
-
-    Another answer does not say that the content is gone: a signed URL, to which a redirect led, may have expired
-    meanwhile. The next attempt begins anew from the URL of the task.
-    """
-    try:
-        check_success(fresh, asked_range)
-    except FetchFailure as refused:
-        cut.facts["resume_refused"] = refused.code
-        raise cut from refused
+def _check_pieces(error: FetchFailure, cut: FetchFailure | None) -> None:
+    """Begins anew where the failed content was continued after a cut: its pieces may make no whole."""
+    if cut is not None and error.facts.get("fault") != "store" and not is_retryable(error.code):
+        raise _BeginAnewError(cut) from error
 
 
 def _may_continue(error: FetchFailure, transfer: Transfer, tries: int, before: int) -> bool:

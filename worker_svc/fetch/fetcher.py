@@ -168,12 +168,15 @@ class Fetcher:
         async def ask(*more: tuple[str, str]) -> WireResponse:
             return await self._client.get(url, headers.wire(*more), proxy)
 
+        async def accept(answer: WireResponse) -> None:
+            await self._accept(order, url, answer, proxy)
+
         answer = await ask()
         try:
             if answer.status in REDIRECTS:
                 return self._target(url, answer, passed)
-            await self._accept(order, url, answer, proxy)
-            download = Download(order, Hop(url, proxy, passed, ask), self._workshop)
+            await accept(answer)
+            download = Download(order, Hop(url, proxy, passed, ask, accept), self._workshop)
             try:
                 return await download.store(answer)
             finally:
