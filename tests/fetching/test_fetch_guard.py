@@ -146,3 +146,30 @@ def test_what_is_no_address_is_refused(text: str) -> None:
         ipaddress.ip_address(text.partition("%")[0])
     except ValueError:
         assert not POLICY.permits(text)
+
+
+REGISTRY = {
+    False: (
+        "0.1.2.3 10.255.0.1 100.64.0.1 127.9.9.9 169.254.1.1 172.31.255.255 192.0.0.8 192.0.2.1 192.88.99.1 192.168.9.9"
+        " 198.19.255.255 198.51.100.7 203.0.113.7 233.252.0.1 239.1.1.1 255.255.255.255 ::2 64:ff9b:1::808:808 100::1 "
+        "100:0:0:1::1 2001::1 2001:1::1 2001:2::1 2001:20::1 2001:10::1 2001:db8::1 "
+        "2002:808:808::1 3fff::1 4000::1 5f00::1 8000::1 fc00::1 "
+        "fe80::1 fec0::1 ff0e::1"
+    ),
+    True: (
+        "1.1.1.1 9.255.255.255 11.0.0.1 100.63.255.255 100.128.0.1 172.32.0.1 192.0.1.1 192.31.196.1 192.52.193.1 "
+        "192.167.1.1 198.17.1.1 198.20.1.1 223.255.255.255 64:ff9b::808:808 2000::1"
+        " 2001:200::1 2400:cb00::1 2620:4f:8000::1 2a00:1450::1 3ffe::1"
+    ),
+}
+
+
+@pytest.mark.parametrize("public", REGISTRY)
+def test_the_table_is_that_of_the_registry_whatever_python_calls_global(
+    public: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for kind in (ipaddress.IPv4Address, ipaddress.IPv6Address):
+        for name in ("is_global", "is_private", "is_reserved", "is_multicast", "is_link_local"):
+            monkeypatch.setattr(kind, name, property(lambda _: pytest.fail("Python was asked")))
+    for text in REGISTRY[public].split():
+        assert AddressPolicy().permits(text) == public, text

@@ -16,27 +16,39 @@ from typing import Any, Final, TypeAlias
 Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 
-_NEVER: Final = tuple(
+_NOT_PUBLIC: Final = tuple(
     map(
         ipaddress.ip_network,
         (
             "0.0.0.0/8",  # this network
+            "10.0.0.0/8",
             "100.64.0.0/10",  # shared by carriers; 100.100.100.200 is a metadata service
+            "127.0.0.0/8",
             "168.63.129.16/32",  # Azure's host service, although its address is public
+            "169.254.0.0/16",  # link-local; 169.254.169.254 is a metadata service
+            "172.16.0.0/12",
             "192.0.0.0/24",  # IETF; 192.0.0.192 is a metadata service
+            "192.0.2.0/24",  # documentation
             "192.88.99.0/24",  # 6to4 relays
+            "192.168.0.0/16",
             "198.18.0.0/15",  # benchmarks
+            "198.51.100.0/24",  # documentation
+            "203.0.113.0/24",  # documentation
+            "224.0.0.0/4",  # multicast
             "240.0.0.0/4",  # reserved, broadcast
-            "::/128",
-            "64:ff9b:1::/48",  # NAT64 of a network's own
-            "100::/64",  # discard
-            "2001:db8::/32",
-            "3fff::/20",
-            "5f00::/16",  # segment routing
-            "fec0::/10",  # site-local
+            "2001::/23",  # IETF, Teredo; the little of it that is global serves no web
+            "2001:db8::/32",  # documentation
+            "2002::/16",  # 6to4
+            "3fff::/20",  # documentation
         ),
     )
 )
+"""Of all IPv4 and of `_UNICAST`: the special purposes that IANA registers, and two addresses of clouds.
+
+The table is our own: what Python calls global changes with its patch level.
+"""
+_UNICAST: Final = tuple(map(ipaddress.IPv6Network, ("2000::/3", "64:ff9b::/96")))
+"""What may be public in IPv6: all that IANA gives away, and NAT64 of the well-known prefix."""
 _LOW: Final = tuple(map(ipaddress.IPv6Network, ("64:ff9b::/96", "::/96", "::ffff:0:0:0/96")))
 """Networks whose last 32 bits are an IPv4 address: NAT64, compatible, translated."""
 _LOCAL_NAT64: Final = ipaddress.IPv6Network("64:ff9b:1::/48")
@@ -84,9 +96,9 @@ def is_public(address: Address) -> bool:
     """Whether the address itself, whatever it may carry inside, is one of the public internet."""
     if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
         return True  # Nothing but its IPv4 address, which is judged for itself.
-    if address.is_multicast or not address.is_global:
+    if isinstance(address, ipaddress.IPv6Address) and not any(address in network for network in _UNICAST):
         return False
-    return not any(address.version == network.version and address in network for network in _NEVER)
+    return not any(address.version == network.version and address in network for network in _NOT_PUBLIC)
 
 
 def embedded(address: Address) -> Iterator[ipaddress.IPv4Address]:
