@@ -11,6 +11,7 @@ import idna
 
 _NAME: Final = re.compile(r"[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63})*\.?")
 _NUMBER: Final = re.compile(r"[0-9]+|0x[0-9a-f]*")
+_JOINERS: Final = "\u200c\u200d"
 _LONGEST_NAME: Final = 254
 
 
@@ -33,7 +34,7 @@ def clean_host(raw: bytes) -> str:
         return _ipv6(raw)
     try:
         text = raw.decode().lower()
-        name = text if text.isascii() else idna.encode(text, uts46=True).decode("ascii")
+        name = text if text.isascii() else _international(text)
     except (UnicodeError, idna.IDNAError) as error:
         raise UrlError("the host is no valid international name") from error
     if len(name) > _LONGEST_NAME or not _NAME.fullmatch(name):
@@ -41,6 +42,24 @@ def clean_host(raw: bytes) -> str:
     if _NUMBER.fullmatch(name.rstrip(".").rpartition(".")[2]) and (name != text or not _is_plain_ipv4(name)):
         raise HostAddressError("the host is an IPv4 address in an unusual form")
     return name
+
+
+def _international(text: str) -> str:
+    """The name as browsers ask for it (UTS 46): with the symbols, too, that no registry gives away any more.
+
+    Raises `IDNAError` or `UnicodeError`.
+    """
+    return ".".join(map(_label, idna.uts46_remap(text, std3_rules=False, transitional=False).split(".")))
+
+
+def _label(label: str) -> str:
+    if label.isascii():
+        return label
+    idna.check_initial_combiner(label)
+    idna.check_bidi(label)
+    if not all(idna.valid_contextj(label, at) for at, mark in enumerate(label) if mark in _JOINERS):
+        raise idna.IDNAError("a joiner joins nothing")
+    return f"xn--{label.encode('punycode').decode('ascii')}"
 
 
 def _is_plain_ipv4(name: str) -> bool:

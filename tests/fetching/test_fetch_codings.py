@@ -95,10 +95,22 @@ def test_a_wrong_checksum_is_corrupt(name: str) -> None:
         decode((name,), bytes(packed), 1000)
 
 
-@pytest.mark.parametrize("name", sorted(PACKERS))
+@pytest.mark.parametrize("name", ["br", "zstd"])
 def test_bytes_after_the_end_are_corrupt(name: str) -> None:
     with pytest.raises((CorruptCodingError, TruncatedCodingError)):
         decode((name,), PACKERS[name](b"some text") + b"more", 1000)
+
+
+@given(st.sampled_from(["gzip", "deflate"]), st.binary(min_size=1, max_size=5000), st.integers(1, 99))
+def test_bytes_after_the_end_are_passed_over_as_browsers_do(name: str, surplus: bytes, step: int) -> None:
+    if name == "gzip" and surplus.startswith(b"\x1f\x8b"):
+        surplus = b"x" + surplus
+    packed = PACKERS[name](b"some text") + surplus
+    decoder, _ = decoding((name,), len(packed))
+    pieces = [piece for at in range(0, len(packed), step) for piece in decoder.feed(packed[at : at + step])]
+    decoder.finish()
+    assert b"".join(pieces) == b"some text"
+    assert decoder.surplus == (name == "deflate" or bool(surplus.strip(b"\0")))
 
 
 @pytest.mark.parametrize("name", sorted(PACKERS))
@@ -224,3 +236,46 @@ async def test_what_a_thread_finds_corrupt_is_told() -> None:
     with pytest.raises(FetchFailure) as caught:
         await inspected(("gzip",), bytes(packed))
     assert caught.value.code == failure_name(errors_pb2.FAILURE_CODE_DOWNLOAD_CORRUPT_ENCODING)
+
+
+PLAIN = {
+    "text": b"some plain text, which no server has packed\n" * 40,
+    "short": b"ok",
+    "xml": b"<?xml version='1.0'?><a/>",
+    "zlib-like": b"x^2 + y^2 = z^2, as they say" * 9,
+    "other-zlib-like": b"hC" + b" is no method\n" * 300,
+    "utf-8": "déjà vu ".encode() * 90,
+    "png": b"\x89PNG\r\n\x1a\n" + bytes(900),
+    "jpeg": b"\xff\xd8\xff\xe0" + bytes(range(256)) * 3,
+}
+
+
+@pytest.mark.parametrize("coding", ["gzip", "deflate", "zstd", "br", "deflate, gzip", "x-gzip"])
+@pytest.mark.parametrize("name", PLAIN)
+@pytest.mark.parametrize("step", [1, 700, 10_000])
+async def test_a_body_that_never_was_packed_is_taken_as_it_is(coding: str, name: str, step: int) -> None:
+    body = PLAIN[name]
+    inspection = Inspection(coding, "", Digests(None), 1 << 20)
+    for at in range(0, len(body), step):
+        await inspection.take(body[at : at + step])
+    inspection.finish()
+    assert inspection.flags == ["coding_mismatch"]
+    assert inspection.sniffed == {"xml": "text/xml", "png": "image/png", "jpeg": "image/jpeg"}.get(name, "")
+    assert not inspection.decoded
+
+
+@pytest.mark.parametrize("coding", ["gzip", "deflate", "zstd", "br"])
+async def test_a_body_that_was_packed_and_is_cut_is_not_taken_for_another(coding: str) -> None:
+    packed = PACKERS[coding](b"some plain text that a server has packed\n" * 90)
+    inspection = Inspection(coding, "", Digests(None), 1 << 20)
+    await inspection.take(packed[:-2])
+    with pytest.raises(FetchFailure, match="DOWNLOAD_TRUNCATED_ENCODING"):
+        inspection.finish()
+
+
+async def test_what_follows_the_end_is_flagged() -> None:
+    inspection = Inspection("gzip", "", Digests(None), 1 << 20)
+    await inspection.take(gzip.compress(b"data") + b"<!-- served by cache 7 -->")
+    inspection.finish()
+    assert inspection.flags == ["coding_surplus"]
+    assert inspection.decoded

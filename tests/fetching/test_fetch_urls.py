@@ -134,3 +134,28 @@ def test_secrets_are_redacted_and_the_rest_is_not() -> None:
     assert "pw" not in repr(url)
     assert isinstance(url, Url)
     assert url.userinfo == b"user:pw"
+
+
+SYMBOLS = {
+    "🌹.ws": "xn--2h8h.ws",
+    "i❤.ws": "xn--i-7iq.ws",
+    "☃.net": "xn--n3h.net",
+    "💩.la": "xn--ls8h.la",
+    "a_ü.de": "xn--a_-yka.de",
+    "faß.de": "xn--fa-hia.de",
+    "BÜCHER。example": "xn--bcher-kva.example",
+    "xn--2h8h.ws": "xn--2h8h.ws",
+}
+
+
+@pytest.mark.parametrize("host", SYMBOLS)
+def test_names_with_symbols_are_asked_for_as_browsers_do(host: str) -> None:
+    assert parse(f"http://{host}/").host == SYMBOLS[host]
+
+
+@pytest.mark.parametrize(
+    "host", ["℀.com", "a\u200db.com", "\u0301a.com", "\uff11\uff12\uff17.1", "\u202e.com", "א1a.com", "\ue000.com"]
+)
+def test_names_that_deceive_or_mean_nothing_are_refused(host: str) -> None:
+    with pytest.raises(UrlError):
+        parse(f"http://{host}/")

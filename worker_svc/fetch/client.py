@@ -24,7 +24,7 @@ from fetchbox.config.v1.config_pb2 import Fetcher as FetcherConfig
 from fetchbox.errors.v1 import errors_pb2
 from kernel.durations import seconds
 from worker_svc.fetch.failure import failure
-from worker_svc.fetch.faults import TRANSPORT_ERRORS, before_head, blocked, brief
+from worker_svc.fetch.faults import TRANSPORT_ERRORS, before_head, blocked, brief, speaks_no_tls
 from worker_svc.fetch.guard import AddressPolicy, BlockedAddressError
 from worker_svc.fetch.proxies import Proxy, ProxyFault
 from worker_svc.fetch.url import Url
@@ -142,6 +142,8 @@ class FetchClient:
         except aiohttp.ClientConnectorCertificateError as error:
             raise before_head(error, url) from error
         except TRANSPORT_ERRORS as error:
+            if speaks_no_tls(error):
+                raise before_head(error, url) from error
             raise ProxyFault(f"the proxy {proxy.name} did not serve: {brief(error)}") from error
         if answer.status == 407:
             answer.close()

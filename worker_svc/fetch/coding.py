@@ -84,6 +84,11 @@ class Decoder(Protocol):
         """Raises `TruncatedCodingError` when the coded bytes had not come to their end."""
         ...
 
+    @property
+    def surplus(self) -> bool:
+        """Whether other bytes followed the end: they are no content, and passed over, as browsers do."""
+        ...
+
 
 def codings(value: str) -> tuple[str, ...]:
     """The codings of a `Content-Encoding`, in the order in which they were applied; `identity` is none."""
@@ -131,9 +136,13 @@ class _Chain:
         for stage in self._stages:
             stage.finish()
 
+    @property
+    def surplus(self) -> bool:
+        return any(stage.surplus for stage in self._stages)
+
 
 class _Gzip:
-    """gzip (RFC 1952): any number of members (aiohttp#7157); zero bytes may pad the last."""
+    """gzip (RFC 1952): any number of members (aiohttp#7157); zero bytes may pad the last, and anything may follow."""
 
     def __init__(self, work: DecodingWork) -> None:
         self._work = work
@@ -141,7 +150,8 @@ class _Gzip:
         self._held = b""
         self._members = 0
         self._begun = False
-        self._padding = False
+        self._ended = False
+        self.surplus = False
 
     def feed(self, data: bytes) -> Iterator[bytes]:
         for piece in _slices(data, _GZIP_SLICE):
@@ -166,25 +176,23 @@ class _Gzip:
             self._member = zlib.decompressobj(wbits=31)
 
     def _begin(self, data: bytes) -> bool:
-        """Whether a member begins here; holds back what is too short to tell, and passes over padding."""
-        if self._padding or (self._members and not data.startswith(_GZIP_MAGIC[:1])):
-            if data.strip(b"\0"):
-                raise CorruptCodingError("gzip: other bytes follow the last member")
-            self._padding = True
-            return False
-        if len(data) < len(_GZIP_MAGIC) and _GZIP_MAGIC.startswith(data):
+        """Whether a member begins here; holds back what is too short to tell, and passes over what follows the last."""
+        if not self._ended and len(data) < len(_GZIP_MAGIC) and _GZIP_MAGIC.startswith(data):
             self._held = data
             return False
-        if not data.startswith(_GZIP_MAGIC):
-            if not self._members:
-                raise ForeignCodingError("gzip: the body does not begin like gzip")
-            raise CorruptCodingError("gzip: other bytes follow the last member")
-        self._begun = True
-        return True
+        if not self._ended and data.startswith(_GZIP_MAGIC):
+            self._begun = True
+            return True
+        if not self._members:
+            raise ForeignCodingError("gzip: the body does not begin like gzip")
+        self._ended = True
+        self.surplus = self.surplus or bool(data.strip(b"\0"))
+        return False
 
     def finish(self) -> None:
-        if self._begun or self._held or not self._members:
+        if self._begun or not self._members:
             raise TruncatedCodingError("gzip: the body ends within a member")
+        self.surplus = self.surplus or bool(self._held)
 
 
 class _Deflate:
@@ -194,6 +202,7 @@ class _Deflate:
         self._work = work
         self._stream: Any = None
         self._held = b""
+        self.surplus = False
 
     def feed(self, data: bytes) -> Iterator[bytes]:
         if self._stream is None:
@@ -209,13 +218,13 @@ class _Deflate:
 
     def _feed(self, data: bytes) -> Iterator[bytes]:
         if self._stream.eof:
-            raise CorruptCodingError("deflate: other bytes follow the end")
+            self.surplus = True
+            return
         try:
             yield from _inflated(self._stream, data, self._work)
         except zlib.error as error:
             raise CorruptCodingError(f"deflate: {error}") from error
-        if self._stream.unused_data:
-            raise CorruptCodingError("deflate: other bytes follow the end")
+        self.surplus = bool(self._stream.unused_data)
 
     def finish(self) -> None:
         if self._stream is None or not self._stream.eof:
@@ -231,6 +240,7 @@ class _Zstd:
         self._frame = self._frames_of.decompressobj()
         self._begun = False
         self._frames = 0
+        self.surplus = False
 
     def feed(self, data: bytes) -> Iterator[bytes]:
         for piece in _slices(data, _ZSTD_SLICE):
@@ -266,6 +276,7 @@ class _Brotli:
     def __init__(self, work: DecodingWork) -> None:
         self._work = work
         self._stream = brotli.Decompressor()
+        self.surplus = False
 
     def feed(self, data: bytes) -> Iterator[bytes]:
         for piece in _slices(data, _BR_SLICE):

@@ -147,6 +147,7 @@ class Download:
             wire_length=self.wire_length,
             coding=fit(transfer.coding, _LONGEST_CODING),
             length_known=transfer.length_known,
+            complete=transfer.complete,
             hops=fit_all(self._hop.passed, _LONGEST_HOP),
             address=origin["address"],
             proxy=origin["proxy"],

@@ -41,6 +41,8 @@ _BEFORE_HEAD: Final[tuple[tuple[type[Exception], codes.FailureCode.ValueType, st
     ),
     (Exception, codes.FAILURE_CODE_DOWNLOAD_PROTOCOL, "no request to {where} could be made: {error}"),
 )
+_NO_TLS: Final = frozenset({"HTTP_REQUEST", "PACKET_LENGTH_TOO_LONG", "RECORD_LAYER_FAILURE", "WRONG_VERSION_NUMBER"})
+"""What OpenSSL calls it, by its version."""
 _TOO_MANY: Final = "Too many headers"
 
 
@@ -104,7 +106,14 @@ def blocked(where: str, cause: Exception) -> FetchFailure:
     return failure(codes.FAILURE_CODE_VALIDATION_BLOCKED_ADDRESS, text, fault="task")
 
 
+def speaks_no_tls(error: BaseException) -> bool:
+    """Whether the server answered a TLS handshake with something else."""
+    return any(getattr(cause, "reason", "") in _NO_TLS for cause in (error, getattr(error, "os_error", None)))
+
+
 def _tls(error: Exception, where: str) -> FetchFailure:
+    if speaks_no_tls(error):
+        return failure(codes.FAILURE_CODE_DOWNLOAD_TLS_ABSENT, f"{where} speaks no TLS at this port")
     if isinstance(error, ssl.SSLCertVerificationError | ssl.CertificateError):
         reason = getattr(error, "verify_message", "") or brief(error)
         text = f"the certificate of {where} cannot be trusted: {reason}"

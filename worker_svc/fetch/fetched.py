@@ -24,6 +24,8 @@ class Fetched:
     """The `Content-Encoding` as received; the object holds the coded bytes. Empty: none."""
     length_known: bool
     """False where only the end of the connection ended the body, so that a cut could not be told from an end."""
+    complete: bool = True
+    """False where not even TLS said that the body has come to its end."""
     hops: tuple[str, ...] = ()
     """The URLs that redirected, in order."""
     address: str = ""
@@ -43,6 +45,7 @@ class Fetched:
             "coding": self.coding,
             "checksum": self.checksum,
             "length_known": "" if self.length_known else "false",
+            "complete": "" if self.complete else "unknown",
             "hops": " ".join(self.hops),
             "flags": " ".join(self.flags),
         }

@@ -17,8 +17,8 @@ from worker_svc.fetch.coding import (
     codings,
     decoder_for,
 )
-from worker_svc.fetch.failure import failure
-from worker_svc.fetch.sniff import SNIFFED_BYTES, contradicts, media_type, sniff
+from worker_svc.fetch.failure import FetchFailure, failure
+from worker_svc.fetch.sniff import SNIFFED_BYTES, contradicts, is_uncoded, media_type, sniff
 
 _ON_THE_LOOP: Final = 64 * 1024
 """Bytes of work that a chunk may cost on the event loop; the rest of it is done in a thread."""
@@ -35,6 +35,8 @@ class Inspection:
         self._digests = digests
         self._limit = limit
         self._head = b""
+        self._wire_head = b""
+        self._broken: FetchFailure | None = None
         self._judged = False
         self._decoded_bytes = 0
         self._work = DecodingWork()
@@ -51,10 +53,10 @@ class Inspection:
     async def take(self, chunk: bytes) -> None:
         """Takes wire bytes. FetchFailure as soon as something is known to be wrong."""
         self._digests.wire(chunk)
-        if self._decoder is None:
+        if self._decoder is None and self._broken is None:
             self._see(chunk)
         else:
-            await self._decode(self._decoder.feed(chunk), chunk)
+            await self._take_coded(chunk)
         if len(self._head) >= SNIFFED_BYTES:
             self._judge()
 
@@ -64,16 +66,37 @@ class Inspection:
             try:
                 self._decoder.finish()
             except TruncatedCodingError as error:
-                raise failure(codes.FAILURE_CODE_DOWNLOAD_TRUNCATED_ENCODING, str(error)) from error
+                self._broken = failure(codes.FAILURE_CODE_DOWNLOAD_TRUNCATED_ENCODING, str(error))
+            else:
+                if self._decoder.surplus:
+                    self.flags.append("coding_surplus")
+        self._settle()
         self._judge()
+
+    async def _take_coded(self, chunk: bytes) -> None:
+        if len(self._wire_head) < SNIFFED_BYTES:
+            self._wire_head += chunk[: SNIFFED_BYTES - len(self._wire_head)]
+        if self._decoder is not None:
+            await self._decode(self._decoder.feed(chunk), chunk)
+        if len(self._wire_head) >= SNIFFED_BYTES:
+            self._settle()
+
+    def _settle(self) -> None:
+        """Says what a body is that cannot be decoded, once enough of it is there: broken, or never packed at all."""
+        broken, self._broken = self._broken, None
+        if broken is None:
+            return
+        if not is_uncoded(self._wire_head):
+            raise broken
+        self._take_as_it_is()
 
     async def _decode(self, pieces: Iterator[bytes], chunk: bytes) -> None:
         """Decodes a chunk: on the event loop while that is quick, then in a thread."""
         self._work.allow(len(chunk))
-        if len(chunk) > _ON_THE_LOOP or not self._drained(pieces, chunk, self._work.done + _ON_THE_LOOP):
-            await asyncio.to_thread(self._drained, pieces, chunk)
+        if len(chunk) > _ON_THE_LOOP or not self._drained(pieces, self._work.done + _ON_THE_LOOP):
+            await asyncio.to_thread(self._drained, pieces)
 
-    def _drained(self, pieces: Iterator[bytes], chunk: bytes, until: int | None = None) -> bool:
+    def _drained(self, pieces: Iterator[bytes], until: int | None = None) -> bool:
         """Takes the decoded pieces; False where it stopped since the work had come to `until`."""
         try:
             for piece in pieces:
@@ -88,11 +111,17 @@ class Inspection:
         except ExpansionError:
             self._give_up("coding_unverified")
         except ForeignCodingError:
-            self._give_up("coding_mismatch")
-            self._see(chunk)
+            self._take_as_it_is()
         except CorruptCodingError as error:
-            raise failure(codes.FAILURE_CODE_DOWNLOAD_CORRUPT_ENCODING, str(error)) from error
+            self._decoder = None
+            self._broken = failure(codes.FAILURE_CODE_DOWNLOAD_CORRUPT_ENCODING, str(error))
         return True
+
+    def _take_as_it_is(self) -> None:
+        """The body never was in the coding that its header names."""
+        self._give_up("coding_mismatch")
+        self._broken = None
+        self._head = self._wire_head
 
     def _give_up(self, flag: str) -> None:
         self._decoder = None

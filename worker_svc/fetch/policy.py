@@ -26,6 +26,8 @@ class FetchPolicy:
     honour_robots_tag: bool = False
     lenient_checksum: bool = False
     """Ignore a malformed checksum hint instead of failing the resource."""
+    require_complete: bool = False
+    """Fail a body of which nobody can tell an end from a cut."""
     proxy_pools: tuple[str, ...] = ()
     """Names of proxy pools in the order in which they are tried; empty: a direct connection."""
     metadata: Mapping[str, str] = field(default_factory=dict)
@@ -45,6 +47,7 @@ def policy_of(config: Config, task: DownloadTask) -> FetchPolicy:
         allow_empty=fetcher.allow_empty,
         honour_robots_tag=fetcher.honour_robots_tag,
         lenient_checksum=kind.checksum == "lenient",
+        require_complete=kind.require_complete,
         proxy_pools=_pools(kind, task),
         metadata=_own_metadata(task),
     )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import codecs
 import re
 from typing import Final
 
 SNIFFED_BYTES: Final = 512
 """How much of a body is looked at."""
 
+_UNSEEN: Final = re.compile(r"[\x00-\x08\x0b\x0e-\x1f\x7f-\x9f]")
 _MEDIA_TYPE: Final = re.compile(r"[a-z0-9!#$&^_.+-]{1,127}/[a-z0-9!#$&^_.+-]{1,127}")
 _MAGIC: Final = (
     (b"\xff\xd8\xff", "image/jpeg"),
@@ -90,6 +92,21 @@ def _sniff_text(head: bytes) -> str:
     if _HTML.match(text):
         return "text/html"
     return "text/xml" if text.startswith(b"<?xml") else ""
+
+
+def is_uncoded(head: bytes) -> bool:
+    """Whether a body begins as none does that a content coding packed: with text, or with a known magic."""
+    if len(head) < 2 or head.startswith((b"\x1f\x8b", b"\x28\xb5\x2f\xfd")):
+        return False
+    return bool(sniff(head)) or _is_text(head)
+
+
+def _is_text(head: bytes) -> bool:
+    try:
+        text = codecs.getincrementaldecoder("utf-8")().decode(head)
+    except UnicodeDecodeError:
+        return False
+    return _UNSEEN.search(text) is None
 
 
 def media_type(value: str) -> str:

@@ -44,6 +44,7 @@ class Transfer:
         self.status = answer.status
         self.content_type = ""
         self.flags: list[str] = []
+        self._wire = answer.wire
         self._received_type = field(answer, "content-type")
         self._disposition = field(answer, "content-disposition")
         self._accepts_ranges = "bytes" in field(answer, "accept-ranges").lower()
@@ -66,6 +67,11 @@ class Transfer:
             await self._sink.close(kind, error, trace)
         finally:
             self._hold.close()
+
+    @property
+    def complete(self) -> bool:
+        """Whether the body said itself where it ends, or TLS did (RFC 9112 section 9.8); else it may be a cut one."""
+        return self.length_known or self.total is not None or self._wire.closed_whole
 
     @property
     def resumable(self) -> bool:
@@ -98,6 +104,9 @@ class Transfer:
             self.flags.append("empty")
         else:
             self._inspection.finish()
+        if not self.complete and self._order.policy.require_complete:
+            text = "only the end of the connection ended the body, which may be a cut"
+            raise failure(codes.FAILURE_CODE_DOWNLOAD_INCOMPLETE, text, facts={"bytes_seen": self.received})
         if self.status == 206:
             self.flags.append("partial")
         matched = self._digests.matched(decoded=self._inspection.decoded)
@@ -113,6 +122,7 @@ class Transfer:
             "http-status": str(self.status),
             "coding": self.coding,
             "length-known": str(self.length_known).lower(),
+            "complete": "" if self.complete else "unknown",
             "received-content-type": self._received_type if self._received_type != self.content_type else "",
             "received-disposition": self._disposition,
         }

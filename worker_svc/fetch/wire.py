@@ -4,6 +4,7 @@
 - Bytes after the end of an answer would be read as the answer to the next request: such a connection is closed.
 - A body that only the end of the connection ends is taken as whole even after a reset: the cause is remembered.
 - The number of header fields is limited, their sum is not: it is here.
+- The end of TLS is taken as that of the body even without TLS's closing message: whether it came is remembered.
 - A malformed chunk leaves the reader of the body waiting for ever: it is told.
 - A connection on which 204, 205 or 304 came is kept, though some servers send a body after all: it is closed.
 - Framing of chunks has no end: sizes of zeros, extensions and one-byte chunks are read for ever. It is limited here.
@@ -14,7 +15,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import ssl
 from typing import Any, Final, cast
 
 from aiohttp import (
@@ -60,6 +63,8 @@ class WireProtocol(ResponseHandler):
         """Requests sent on this connection."""
         self.lost_by: BaseException | None = None
         """What ended the connection; None while it lives and after a clean end."""
+        self.closed_whole = False
+        """Whether TLS was ended by its own closing message, which a cut connection lacks."""
         self._head_bytes = 0
         self._final: Any = None
         self._body_bytes = 0
@@ -127,6 +132,14 @@ class WireProtocol(ResponseHandler):
         super().set_exception(exc, *cause)
         if isinstance(exc, HttpProcessingError) and self._final is not None and not self._final.is_eof():
             self._final.set_exception(exc)
+
+    def eof_received(self) -> None:
+        """The server sends nothing more."""
+        tls = self.transport.get_extra_info("ssl_object") if self.transport is not None else None
+        if tls is not None:
+            with contextlib.suppress(ssl.SSLError):
+                self.closed_whole = not tls.read(1)  # "nothing" is the closing message; without one it wants more
+        super().eof_received()
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """The connection has ended."""

@@ -53,4 +53,4 @@ async def certificates(world: World) -> None:
     async with await asyncio.start_server(no_tls, "127.0.0.1") as plain:
         port = plain.sockets[0].getsockname()[1]
         failure = await world.fails(f"https://127.0.0.1:{port}/", resource_id="r2")
-    assert failure.code == "DOWNLOAD_TLS", failure
+    assert failure.code == "DOWNLOAD_TLS_ABSENT", failure

@@ -1197,6 +1197,7 @@ class Fetcher(_message.Message):
     HONOUR_ROBOTS_TAG_FIELD_NUMBER: _builtins.int
     USER_AGENT_FIELD_NUMBER: _builtins.int
     PROXY_RESOLVES_FIELD_NUMBER: _builtins.int
+    HOST_GIVE_UP_FIELD_NUMBER: _builtins.int
     max_bytes: _builtins.int
     """The largest body. Default 5368709120 (5 GB)."""
     low_speed_bytes: _builtins.int
@@ -1242,6 +1243,12 @@ class Fetcher(_message.Message):
         Teredo, NAT64, ISATAP, IPv4-mapped) passes only if each of those is public or allowed, too. Default: none.
         """
 
+    @_builtins.property
+    def host_give_up(self) -> _duration_pb2.Duration:
+        """How long a host may not answer before all resources that wait for it end together, as `DOWNLOAD_HOST_DOWN`; 0 means
+        that they wait as long as their attempts last. Default 30m.
+        """
+
     def __init__(
         self,
         *,
@@ -1259,10 +1266,11 @@ class Fetcher(_message.Message):
         honour_robots_tag: _builtins.bool = ...,
         user_agent: _builtins.str = ...,
         proxy_resolves: _builtins.bool = ...,
+        host_give_up: _duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["connect_timeout", b"connect_timeout", "low_speed_window", b"low_speed_window", "max_retry_after", b"max_retry_after", "read_timeout", b"read_timeout", "timeout", b"timeout"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["connect_timeout", b"connect_timeout", "host_give_up", b"host_give_up", "low_speed_window", b"low_speed_window", "max_retry_after", b"max_retry_after", "read_timeout", b"read_timeout", "timeout", b"timeout"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["allow_empty", b"allow_empty", "allow_networks", b"allow_networks", "connect_timeout", b"connect_timeout", "honour_robots_tag", b"honour_robots_tag", "low_speed_bytes", b"low_speed_bytes", "low_speed_window", b"low_speed_window", "max_bytes", b"max_bytes", "max_redirects", b"max_redirects", "max_retry_after", b"max_retry_after", "per_host", b"per_host", "proxy_resolves", b"proxy_resolves", "read_timeout", b"read_timeout", "timeout", b"timeout", "user_agent", b"user_agent"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["allow_empty", b"allow_empty", "allow_networks", b"allow_networks", "connect_timeout", b"connect_timeout", "honour_robots_tag", b"honour_robots_tag", "host_give_up", b"host_give_up", "low_speed_bytes", b"low_speed_bytes", "low_speed_window", b"low_speed_window", "max_bytes", b"max_bytes", "max_redirects", b"max_redirects", "max_retry_after", b"max_retry_after", "per_host", b"per_host", "proxy_resolves", b"proxy_resolves", "read_timeout", b"read_timeout", "timeout", b"timeout", "user_agent", b"user_agent"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1476,6 +1484,7 @@ class JobType(_message.Message):
     CHECKSUM_FIELD_NUMBER: _builtins.int
     MAX_RETRIES_FIELD_NUMBER: _builtins.int
     MAX_BYTES_FIELD_NUMBER: _builtins.int
+    REQUIRE_COMPLETE_FIELD_NUMBER: _builtins.int
     ISOLATION_FIELD_NUMBER: _builtins.int
     handler: _builtins.str
     """The handler: an entry point of the group `fetchbox.handlers` or `package.module:Class`. Default `default`."""
@@ -1487,6 +1496,10 @@ class JobType(_message.Message):
     """Retries of a resource after its first attempt, in place of `worker.max_retries`."""
     max_bytes: _builtins.int
     """The largest body, in place of `fetcher.max_bytes`."""
+    require_complete: _builtins.bool
+    """Fail a resource whose body only the end of the connection ended, since nobody can tell that from a cut
+    (`DOWNLOAD_INCOMPLETE`). Default false: it is stored with `complete: unknown`.
+    """
     isolation: _builtins.str
     """Where the hooks of a custom handler run: `thread` is in the service itself; `process` is a child process that is
     killed when its deadline passes, and whose end costs its own job alone. That of `prepare_manifest` and
@@ -1517,11 +1530,12 @@ class JobType(_message.Message):
         checksum: _builtins.str = ...,
         max_retries: _builtins.int | None = ...,
         max_bytes: _builtins.int | None = ...,
+        require_complete: _builtins.bool = ...,
         isolation: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_max_bytes", b"_max_bytes", "_max_retries", b"_max_retries", "max_bytes", b"max_bytes", "max_retries", b"max_retries", "proxy", b"proxy", "storage", b"storage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_bytes", b"_max_bytes", "_max_retries", b"_max_retries", "checksum", b"checksum", "default_headers", b"default_headers", "handler", b"handler", "isolation", b"isolation", "max_bytes", b"max_bytes", "max_retries", b"max_retries", "options", b"options", "proxy", b"proxy", "storage", b"storage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_bytes", b"_max_bytes", "_max_retries", b"_max_retries", "checksum", b"checksum", "default_headers", b"default_headers", "handler", b"handler", "isolation", b"isolation", "max_bytes", b"max_bytes", "max_retries", b"max_retries", "options", b"options", "proxy", b"proxy", "require_complete", b"require_complete", "storage", b"storage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__max_bytes: _TypeAlias = _typing.Literal["max_bytes"]  # noqa: Y015
     _WhichOneofArgType__max_bytes: _TypeAlias = _typing.Literal["_max_bytes", b"_max_bytes"]  # noqa: Y015

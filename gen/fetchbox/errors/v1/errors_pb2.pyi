@@ -249,6 +249,12 @@ class _FailureCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FailureCo
     """A template of a flow cannot be filled in, or what it gives does not fit its place."""
     FAILURE_CODE_DOWNLOAD_PARTIAL: _FailureCode.ValueType  # 27
     """A fetch job ended with some resources stored and others failed, and its step wants all of them."""
+    FAILURE_CODE_DOWNLOAD_TLS_ABSENT: _FailureCode.ValueType  # 28
+    """The server speaks no TLS at this port."""
+    FAILURE_CODE_DOWNLOAD_INCOMPLETE: _FailureCode.ValueType  # 29
+    """Only the end of the connection ended the body, which may be a cut, and the job type says `require_complete`."""
+    FAILURE_CODE_DOWNLOAD_HOST_DOWN: _FailureCode.ValueType  # 30
+    """The target host has not answered for `fetcher.host_give_up`. `fetchbox dlq replay --host` asks again."""
 
 class FailureCode(_FailureCode, metaclass=_FailureCodeEnumTypeWrapper):
     """Why a resource, a task job, a file job or an attempt at a step failed."""
@@ -399,6 +405,12 @@ FAILURE_CODE_VALIDATION_TEMPLATE: FailureCode.ValueType  # 85
 """A template of a flow cannot be filled in, or what it gives does not fit its place."""
 FAILURE_CODE_DOWNLOAD_PARTIAL: FailureCode.ValueType  # 27
 """A fetch job ended with some resources stored and others failed, and its step wants all of them."""
+FAILURE_CODE_DOWNLOAD_TLS_ABSENT: FailureCode.ValueType  # 28
+"""The server speaks no TLS at this port."""
+FAILURE_CODE_DOWNLOAD_INCOMPLETE: FailureCode.ValueType  # 29
+"""Only the end of the connection ended the body, which may be a cut, and the job type says `require_complete`."""
+FAILURE_CODE_DOWNLOAD_HOST_DOWN: FailureCode.ValueType  # 30
+"""The target host has not answered for `fetcher.host_give_up`. `fetchbox dlq replay --host` asks again."""
 Global___FailureCode: _TypeAlias = FailureCode  # noqa: Y015
 
 @_typing.final
