@@ -23,6 +23,8 @@ from fetchbox.operator.v1.operator_service_pb2 import (
 from fetchbox.operator.v1.operator_service_pb2_grpc import OperatorServiceStub
 
 app = group("List, replay and purge dead letters: resources and task jobs that failed for good.")
+_MOST = 500
+"""Dead letters that one call replays."""
 Positions = Annotated[list[str] | None, typer.Argument(help="Positions, as `dlq list` prints them.")]
 OfJob = Annotated[str, typer.Option("--job", help="All dead letters of this job.")]
 
@@ -69,29 +71,55 @@ def replay(
     context: typer.Context,
     positions: Positions = None,
     job: OfJob = "",
+    host: Annotated[str, typer.Option(help="All resources of this host: its circuit breaker is closed first.")] = "",
+    code: Annotated[str, typer.Option(help="Of a job or host only those with this failure code.")] = "",
     force: Annotated[bool, typer.Option("--force", help="Beyond the limit of replays too.")] = False,
 ) -> None:
     """Replay dead letters. Exits with 1 when one of them was not replayed.
 
     `fetchbox dlq replay --job 01939c6e-…`
 
+    `fetchbox dlq replay --host example.org --code DOWNLOAD_HOST_DOWN`
+
     `fetchbox dlq list --code DOWNLOAD_HTTP_503 | tail -n +2 | cut -f1 | xargs fetchbox dlq replay`
     """
-    chosen = _chosen(positions, job)
+    chosen = _chosen(positions, job or host)
+    if (job and host) or (chosen and code):
+        raise CommandError("name positions, a job or a host; --code goes with the last two", USAGE)
+    request = ReplayDeadLettersRequest(job_id=job, host=host, failure_code=code, force=force)
     with channels.operator(settings(context)) as stub:
-        outcomes = [
-            outcome
-            for part in parts(chosen)
-            for outcome in _replayed(stub, ReplayDeadLettersRequest(positions=part, job_id=job, force=force))
-        ]
+        outcomes = _all_of(stub, request) if host else _parts(stub, request, chosen)
     if out.json:
         out.document({"outcomes": [as_dict(outcome) for outcome in outcomes]})
     else:
         out.table(("position", "outcome", "replay"), [(one.position, one.outcome, one.replay) for one in outcomes])
         if not outcomes:
-            out.note(f"there is no dead letter of the job {job}; `fetchbox dlq list` shows those there are", "yellow")
+            whose = f"job {job}" if job else f"host {host}"
+            out.note(f"there is no dead letter of the {whose}; `fetchbox dlq list` shows those there are", "yellow")
     if not outcomes or any(outcome.outcome not in {"replayed", "already_replayed"} for outcome in outcomes):
         raise typer.Exit(SOME_FAILED)
+
+
+def _parts(stub: OperatorServiceStub, request: ReplayDeadLettersRequest, positions: list[str]) -> list[ReplayOutcome]:
+    outcomes: list[ReplayOutcome] = []
+    for part in parts(positions):
+        del request.positions[:]
+        request.positions.extend(part)
+        outcomes += _replayed(stub, request)
+    return outcomes
+
+
+def _all_of(stub: OperatorServiceStub, request: ReplayDeadLettersRequest) -> list[ReplayOutcome]:
+    """Call by call, as long as one replays something; each letter is told once, with what its last call made of it."""
+    told: dict[str, ReplayOutcome] = {}
+    going_on = True
+    while going_on:
+        outcomes = _replayed(stub, request)
+        for outcome in outcomes:
+            if outcome.position not in told or told[outcome.position].outcome != "replayed":
+                told[outcome.position] = outcome
+        going_on = len(outcomes) == _MOST and any(outcome.outcome == "replayed" for outcome in outcomes)
+    return list(told.values())
 
 
 def _replayed(stub: OperatorServiceStub, request: ReplayDeadLettersRequest) -> list[ReplayOutcome]:

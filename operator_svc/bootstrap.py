@@ -124,7 +124,7 @@ def _service(
         health=health,
         backlogs=Backlogs(resources.redis, config),
         office=DeadLetterOffice(letters),
-        replays=Replays(letters, ledger, topics, announcer, config.operator.max_replays),
+        replays=Replays(letters, ledger, topics, announcer, config.operator.max_replays, breakers),
         views=views,
         file_office=FileLetterOffice(file_letters),
         file_replays=FileReplays(file_letters, config.operator.max_replays),

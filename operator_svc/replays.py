@@ -7,7 +7,7 @@ The letter stays where it is, as the history of the task, until it is purged or 
 resources of fetch jobs; `task_replays.py` does the same for task jobs.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 from fetchbox.errors.v1 import errors_pb2
 from fetchbox.jobs.jobs_pb2 import DeadLetterTask, DownloadTask, QueuedTask
@@ -16,7 +16,9 @@ from fetchbox.operator.v1.operator_service_pb2 import (
     ReplayDeadLettersResponse,
     ReplayOutcome,
 )
+from kernel.breakers import Breakers, names
 from kernel.errors import FetchboxError, Violation, invalid
+from kernel.hosts import site_of, site_of_url
 from kernel.ledger import Ledger
 from kernel.log.topics import Topics
 from kernel.queue.announcements import Announcer
@@ -39,8 +41,16 @@ class Replays:
     """Puts dead letters back."""
 
     def __init__(
-        self, letters: DeadLetters, ledger: Ledger, topics: Topics, announcer: Announcer, max_replays: int
+        self,
+        letters: DeadLetters,
+        ledger: Ledger,
+        topics: Topics,
+        announcer: Announcer,
+        max_replays: int,
+        breakers: Breakers | None = None,
     ) -> None:
+        """`breakers` are those of hosts, which a replay by host closes."""
+        self._breakers = breakers
         self._letters = letters
         self._tasks = TaskReplays(letters, ledger)
         self._ledger = ledger
@@ -49,11 +59,11 @@ class Replays:
         self._max_replays = max_replays
 
     async def replay(self, request: ReplayDeadLettersRequest) -> ReplayDeadLettersResponse:
-        """Replays at most 500 letters. `INVALID_PAYLOAD` where none is named, `NOT_FOUND` for a job without any."""
-        if not request.positions and not request.job_id:
-            rule = Violation("positions", "must name letters, unless job_id does")
-            raise invalid("Name what to replay: positions or job_id.", [rule])
-        outcomes = self._positions(request) if request.positions else self._job(request.job_id, force=request.force)
+        """Replays at most 500 letters. `INVALID_PAYLOAD` where none is named, `NOT_FOUND` where nothing matches."""
+        if not request.positions and not request.job_id and not request.host:
+            rule = Violation("positions", "must name letters, unless job_id or host does")
+            raise invalid("Name what to replay: positions, job_id or host.", [rule])
+        outcomes = self._positions(request) if request.positions else self._matching(request)
         return ReplayDeadLettersResponse(outcomes=[outcome async for outcome in outcomes])
 
     async def _positions(self, request: ReplayDeadLettersRequest) -> AsyncIterator[ReplayOutcome]:
@@ -69,28 +79,48 @@ class Replays:
         for job_id in jobs:
             await self._announcer.announce(job_id)
 
-    async def _job(self, job_id: str, *, force: bool) -> AsyncIterator[ReplayOutcome]:
-        """The letters of one job. Those replayed before are told only while there is room: a next call gets further."""
+    async def _matching(self, request: ReplayDeadLettersRequest) -> AsyncIterator[ReplayOutcome]:
+        """The letters of a job or host. Those replayed before come last, while there is room: a next call gets on."""
         already: list[ReplayOutcome] = []
         told = 0
         ids: set[str] = set()
-        for partition in dead_letters.partitions_of(self._letters, job_id):
+        jobs: dict[str, None] = {}
+        wanted = self._wanted(request)
+        if request.host and self._breakers is not None:
+            await self._breakers.reset(names.of_host(site_of(request.host)))
+        for partition in dead_letters.partitions_of(self._letters, request.job_id):
             async for letter in dead_letters.forwards(self._letters, partition):
                 message = letter.message
-                if message is None or job_of(message) != job_id or message.id in ids or told == MAX_LETTERS:
+                if message is None or not wanted(message) or message.id in ids or told == MAX_LETTERS:
                     continue
                 ids.add(message.id)
-                outcome = await self._one(letter, message, force=force)
+                jobs[job_of(message)] = None
+                outcome = await self._one(letter, message, force=request.force)
                 if outcome.outcome == _ALREADY:
                     already.append(outcome)
                 else:
                     told += 1
                     yield outcome
         if not ids:
-            raise FetchboxError(errors_pb2.REASON_NOT_FOUND, f"The job {job_id} has no dead letters.")
+            whose = f"job {request.job_id}" if request.job_id else f"host {request.host}"
+            raise FetchboxError(errors_pb2.REASON_NOT_FOUND, f"The {whose} has no dead letters to replay.")
         for outcome in already[: MAX_LETTERS - told]:
             yield outcome
-        await self._announcer.announce(job_id)
+        for job_id in jobs:
+            await self._announcer.announce(job_id)
+
+    @staticmethod
+    def _wanted(request: ReplayDeadLettersRequest) -> Callable[[DeadLetterTask], bool]:
+        host = site_of(request.host) if request.host else ""
+
+        def wanted(message: DeadLetterTask) -> bool:
+            if request.job_id and job_of(message) != request.job_id:
+                return False
+            if host and not (message.HasField("task") and site_of_url(message.task.url) == host):
+                return False
+            return not request.failure_code or message.failure_code == request.failure_code
+
+        return wanted
 
     async def _one(self, letter: Letter, message: DeadLetterTask, *, force: bool) -> ReplayOutcome:
         if message.HasField("task"):

@@ -20,6 +20,7 @@ from kernel.hostname import UrlError
 from kernel.queue.streams.deferring import Deferral
 from kernel.queue.streams.entry import QueueEntry
 from kernel.queue.work.types import Claim, Failure, Outcome
+from worker_svc.fetch.circuit import until_down
 from worker_svc.fetch.url import parse
 from worker_svc.tasks.fault import ModelFault, fault_of
 
@@ -43,8 +44,18 @@ def is_fresh(entry: QueueEntry) -> bool:
 class StartGate:
     """Answers for entries that were delivered (`kernel.queue.streams.deferring.CircuitGate`)."""
 
-    def __init__(self, breakers: Breakers, handlers: HandlerRegistry, of_task: Callable[[QueuedTask], str]) -> None:
-        """`of_task` names the circuit of a task; empty where it has none here."""
+    def __init__(
+        self,
+        breakers: Breakers,
+        handlers: HandlerRegistry,
+        of_task: Callable[[QueuedTask], str],
+        host_give_up: float = 0.0,
+    ) -> None:
+        """`of_task` names the circuit of a task; empty where it has none here.
+
+        `host_give_up`: after how many seconds of silence resources begin in order to end, as their host is down.
+        """
+        self._give_up = host_give_up
         self._breakers = breakers
         self._handlers = handlers
         self._of_task = of_task
@@ -61,8 +72,11 @@ class StartGate:
         fresh = is_fresh(entry)
         admission = await self._breakers.admit(circuit, fresh=fresh)
         if not admission.allowed:
-            code = _TASK_WAITS if entry.queued else _FETCH_WAITS
-            return Deferral(code, self._breakers.deferral(circuit, fresh=fresh))
+            wait = self._breakers.deferral(circuit, fresh=fresh)
+            if entry.queued:
+                return Deferral(_TASK_WAITS, wait)
+            left = await until_down(self._breakers, circuit, self._give_up)
+            return Deferral(_FETCH_WAITS, min(wait, left)) if left > 0 else None
         if admission.probe:
             entry.circuit, entry.admission = circuit, admission
         return None

@@ -84,6 +84,16 @@ class Book:
         replies = await self._run(calls)
         return [BreakerStanding(reply[0].decode(), reply[1] / 1000, reply[2]) for reply in replies]
 
+    async def silence(self, name: str) -> float:
+        """Seconds since anything was heard of what a breaker that is not closed stands for; 0 for a closed one."""
+        (second, micro), (ends, *heard) = await self._run(
+            [("TIME",), ("HMGET", keys.breaker(name), "until", "since", "heard")]
+        )
+        if ends is None:
+            return 0.0
+        now = int(second) * 1000 + int(micro) // 1000
+        return max(0.0, (now - max(int(at or 0) for at in heard)) / 1000)
+
     async def names(self) -> list[str]:
         """Breakers that have something to tell, those that are not closed first; at most `MOST`."""
         shut = ("ZREVRANGE", keys.breakers_shut(), 0, MOST - 1)

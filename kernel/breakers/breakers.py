@@ -28,6 +28,7 @@ from kernel.breakers.lines import BreakerLines
 from kernel.breakers.memory import BreakerMemory
 from kernel.breakers.probes import Probes
 from kernel.breakers.reports import BreakerReports
+from kernel.breakers.silences import Silences
 from kernel.breakers.types import CLOSED, OPEN, Admission, BreakerState, BreakerTerms
 from kernel.clock import Clock
 from kernel.errors import FetchboxError
@@ -73,6 +74,7 @@ class Breakers:
         self._reports = BreakerReports(self._book, clock, self._told)
         self._probes = Probes(self._book, clock, probe_seconds)
         self._lines = lines
+        self._silences = Silences(self._book, clock)
         self._turn: bytes | None = None
         self._look_began = self._again_at = self._stale_at = float("-inf")
         self._looking: asyncio.Task[None] | None = None
@@ -152,6 +154,20 @@ class Breakers:
         elif self._memory.counts(name, admission):
             self._reports.count(name, ok=ok)
 
+    def record_silence(self, name: str, admission: Admission | None = None) -> None:
+        """Takes the failure of something that has not answered at all."""
+        if admission is not None and admission.probe:
+            self._conclude(name, admission.probe, "silent")
+        else:
+            self.record(name, False, admission)
+
+    async def silence(self, name: str) -> float:
+        """Seconds since what a breaker stands for has answered to anybody; 0 while it is closed, or not known.
+
+        Counted from when the breaker opened, by its probes. An answer is believed for a second.
+        """
+        return await self._silences.of(name)
+
     def release(self, name: str, admission: Admission) -> None:
         """The work has ended without telling anything of the breaker: given back, canceled, somebody else's fault."""
         if admission.probe:
@@ -230,6 +246,7 @@ class Breakers:
     def _learn(self, name: str, standing: BreakerStanding) -> None:
         if standing.state == CLOSED:
             self._memory.close(name)
+            self._silences.forget(name)
         elif standing.state == OPEN:
             self._memory.shut(name, self._clock.monotonic(), standing.wait, opened=True)
         else:

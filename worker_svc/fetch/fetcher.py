@@ -78,7 +78,7 @@ class Fetcher:
         settings = config.fetcher
         self._settings = settings
         self._gates = gates
-        self._circuits = HostCircuits(breakers)
+        self._circuits = HostCircuits(breakers, seconds(settings.host_give_up))
         self._clock = clock
         self._secrets = HeaderSecrets(config, secrets or {})
         self._slots = HostSlots(settings.per_host)
@@ -226,7 +226,7 @@ class Fetcher:
     async def _take_turn(self, url: Url, turn: Turn) -> Admission:
         """Takes a place at the host while it may be asked; otherwise a deferral, and the slot is somebody else's."""
         site = url.site
-        self._circuits.check(site, turn)
+        await self._circuits.check(site, turn)
         await self._check_gate(site)
         try:
             waited = await self._slots.take(site, HOST_PATIENCE)

@@ -3,7 +3,7 @@
 -- KEYS breaker, shut, index, turn
 -- ARGV name, token, verdict, cooldown_ms, keep_ms
 -- returns {state, ms to wait, ms that it was not closed}; state: closed | open | half_open
--- verdict: close | open | free. Only the probe that holds the place is heard; an operator closes without a token, and
+-- verdict: close | open | silent | free; `silent` opens it, too, and nothing was heard of what is broken. Only the probe that holds the place is heard; an operator closes without a token, and
 -- the window is forgotten whenever a breaker is closed.
 local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
@@ -22,7 +22,8 @@ if operator or (h[2] == ARGV[2] and ARGV[3] == 'close') then
 end
 if h[2] == ARGV[2] then
   redis.call('HDEL', KEYS[1], 'probe', 'lapses')
-  if ARGV[3] == 'open' then
+  if ARGV[3] == 'open' then redis.call('HSET', KEYS[1], 'heard', string.format('%d', now)) end
+  if ARGV[3] == 'open' or ARGV[3] == 'silent' then
     ends = now + cooldown
     redis.call('HSET', KEYS[1], 'until', string.format('%d', ends))
     redis.call('PEXPIRE', KEYS[1], ARGV[5])

@@ -414,17 +414,25 @@ Global___ListDeadLettersResponse: _TypeAlias = ListDeadLettersResponse  # noqa: 
 
 @_typing.final
 class ReplayDeadLettersRequest(_message.Message):
-    """Which dead letters to replay: those named, or all of one job."""
+    """Which dead letters to replay: those named, all of one job, or all of one host."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     POSITIONS_FIELD_NUMBER: _builtins.int
     JOB_ID_FIELD_NUMBER: _builtins.int
     FORCE_FIELD_NUMBER: _builtins.int
+    HOST_FIELD_NUMBER: _builtins.int
+    FAILURE_CODE_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     """All dead letters of this job, where `positions` is empty."""
     force: _builtins.bool
     """Replays beyond `operator.max_replays` too."""
+    host: _builtins.str
+    """All resources of this host, `example.org` or `example.org:8443`, where `positions` and `job_id` are empty. Its circuit
+    breaker is closed first, so that it is asked again. Call again while an outcome is `replayed`.
+    """
+    failure_code: _builtins.str
+    """Only dead letters with this failure code, of `job_id` or `host`."""
     @_builtins.property
     def positions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """`DeadLetter.position` of each, at most 500."""
@@ -435,10 +443,12 @@ class ReplayDeadLettersRequest(_message.Message):
         positions: _abc.Iterable[_builtins.str] | None = ...,
         job_id: _builtins.str = ...,
         force: _builtins.bool = ...,
+        host: _builtins.str = ...,
+        failure_code: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["force", b"force", "job_id", b"job_id", "positions", b"positions"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["failure_code", b"failure_code", "force", b"force", "host", b"host", "job_id", b"job_id", "positions", b"positions"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
