@@ -37,6 +37,7 @@ from operator_svc.replays import Replays
 from operator_svc.service import OperatorService
 from operator_svc.state_indexes import StateIndexes
 from operator_svc.tidier import Tidier
+from operator_svc.upload_sweep import UploadSweep
 
 NAME = pb.DESCRIPTOR.services_by_name["OperatorService"].full_name
 _TIDY_SECONDS = 1.0
@@ -49,6 +50,8 @@ _STATES_SECONDS = 1.0
 """How often some jobs are held against the indexes by state."""
 _EXPIRE_SECONDS = 5.0
 """How long an expired job may still be named by an index, in which every reader skips it."""
+_UPLOADS_SECONDS = 60.0
+"""How often uploads are looked for that killed workers have left behind."""
 
 
 async def build(config: Config, resources: Resources) -> Service:
@@ -83,6 +86,7 @@ async def build(config: Config, resources: Resources) -> Service:
         Periodic("operator-ends", _ENDS_SECONDS, announcer.sweep, clock),
         Periodic("operator-states", _STATES_SECONDS, StateIndexes(redis, config).run, clock),
         Periodic("operator-expirer", _EXPIRE_SECONDS, Expirer(Expiry(redis, config)).run, clock),
+        Periodic("operator-uploads", _UPLOADS_SECONDS, UploadSweep(resources.objects, ledger, config).turn, clock),
         Periodic("operator-streams", every, StreamKeeper(redis, config).run, clock),
         *flows.duties(config, resources),
         Periodic("operator-health", _HEALTH_SECONDS, health.report, clock),

@@ -20,6 +20,7 @@ from kernel.objects import metadata as user_metadata
 from kernel.objects.bulk import delete_many
 from kernel.objects.control import ControlPlane
 from kernel.objects.info import ObjectInfo
+from kernel.objects.open_uploads import OpenUpload, abort_upload, open_uploads
 from kernel.objects.retry import Missing, failure, tried
 from kernel.objects.upload import Upload, part_size
 
@@ -214,6 +215,14 @@ class ObjectStore:
             self._abandoning.add(task)
             task.add_done_callback(self._abandoning.discard)
             await asyncio.shield(task)
+
+    def open_uploads(self, bucket: str) -> AsyncIterator[OpenUpload]:
+        """Multipart uploads that nobody has ended yet, those at work included."""
+        return open_uploads(self._control, bucket, _READ_ATTEMPTS)
+
+    async def abort_upload(self, bucket: str, upload: OpenUpload) -> bool:
+        """Removes an upload and its parts; False where it is there no more."""
+        return await abort_upload(self._control, bucket, upload, self._config.put_attempts)
 
     async def ensure_bucket(self, bucket: str = "") -> None:
         """Creates the bucket (default: that of the configuration) and its rule against stale uploads; idempotent."""

@@ -1497,7 +1497,7 @@ class JobType(_message.Message):
     max_bytes: _builtins.int
     """The largest body, in place of `fetcher.max_bytes`."""
     require_complete: _builtins.bool
-    """Fail a resource whose body only the end of the connection ended, since nobody can tell that from a cut
+    """Fail a resource whose body only the end of the connection ended, which looks the same as a cut
     (`DOWNLOAD_INCOMPLETE`). Default false: it is stored with `complete: unknown`.
     """
     isolation: _builtins.str
