@@ -52,7 +52,7 @@ class ObjectStore:
         self,
         bucket: str,
         key: str,
-        body: bytes,
+        body: bytes | bytearray,
         *,
         content_type: str = BINARY,
         metadata: Mapping[str, str] | None = None,
@@ -65,7 +65,9 @@ class ObjectStore:
             return await self._is_own(bucket, key, body)
         return True
 
-    async def _put(self, bucket: str, key: str, body: bytes, attributes: dict[str, str], *, if_absent: bool) -> str:
+    async def _put(
+        self, bucket: str, key: str, body: bytes | bytearray, attributes: dict[str, str], *, if_absent: bool
+    ) -> str:
         store, path = self._store(bucket), object_key(key)
         mode: Literal["create", "overwrite"] = "create" if if_absent else "overwrite"
 
@@ -85,7 +87,7 @@ class ObjectStore:
             raise failure("put", faults.StoreFault(404, "NoSuchBucket", str(missing)), writing=True) from missing
         return str(answer["e_tag"] or "")
 
-    async def _is_own(self, bucket: str, key: str, body: bytes) -> bool:
+    async def _is_own(self, bucket: str, key: str, body: bytes | bytearray) -> bool:
         """Whether the object that is there holds these bytes: a try whose answer was lost may have stored them."""
         info = await self.head(bucket, key)
         digest = hashlib.md5(body, usedforsecurity=False).hexdigest()

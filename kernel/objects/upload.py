@@ -71,11 +71,17 @@ class Upload:
         """Bytes in memory: those that gather, and those of parts on their way."""
         return len(self._buffer) + self._sending
 
-    async def write(self, chunk: bytes) -> None:
-        """Takes bytes; waits while two parts are on their way. ObjectStoreError when a part failed for good."""
+    async def write(self, chunk: bytes | bytearray) -> None:
+        """Takes bytes; waits while two parts are on their way. ObjectStoreError when a part failed for good.
+
+        A first bytearray becomes the upload's own, since a large one would be there twice.
+        """
         if self._ended:
             raise RuntimeError("the upload has ended")
-        self._buffer += chunk
+        if self._buffer or isinstance(chunk, bytes):
+            self._buffer += chunk
+        else:
+            self._buffer = chunk
         self._size += len(chunk)
         if not self._upload_id and len(self._buffer) > self._threshold:
             await self._create()

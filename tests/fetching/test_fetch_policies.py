@@ -14,10 +14,11 @@ from fetchbox.config.v1.config_pb2 import JobType
 from fetchbox.jobs.jobs_pb2 import DownloadTask, ProxyHint, StorageHint, TaskAttributes
 from kernel.config.loading import defaults
 from kernel.telemetry import metrics
-from tests.fetching.origin import Connection, Request, answer, drip, echo, then_hang
+from tests.fetching.origin import Connection, Request, Script, answer, drip, echo, then_hang
 from tests.fetching.world import World
 from worker_svc.fetch import FetchFailure, policy_of
 from worker_svc.fetch.limits import ByteBudget
+from worker_svc.fetch.sink import Description, Sink
 
 MIB = 1024 * 1024
 
@@ -228,3 +229,45 @@ async def test_provenance_is_stored_with_the_object(world: World) -> None:
     assert stored["address"] == "127.0.0.1"
     assert stored["colour"] == "blue"
     assert "s3cret" not in str(stored)
+
+
+async def test_the_floor_of_speed_grows_with_what_a_body_holds(world: World) -> None:
+    """Each of two bodies comes at the same speed; the one that holds megabytes of memory is too slow."""
+    world.settings().low_speed_bytes = 100
+    world.settings().low_speed_window.FromMilliseconds(300)
+    world.settings().timeout.FromSeconds(8)
+    fetcher = await world.new_fetcher()
+
+    def trickle(first: int) -> Script:
+        return drip(answer(bytes(first), length=1 << 30), bytes(1000), 0.02)
+
+    world.origin.on("/little", trickle(1000))
+    world.origin.on("/much", trickle(4 * MIB))
+    little = asyncio.create_task(world.fetch("/little", fetcher=fetcher))
+    failure = await world.fails("/much", fetcher=fetcher, resource_id="r2")
+    assert failure.code == "DOWNLOAD_TOO_SLOW"
+    assert not little.done()
+    little.cancel()
+    await asyncio.gather(little, return_exceptions=True)
+
+
+async def test_a_body_is_in_memory_once_while_it_is_put(world: World) -> None:
+    """The store gets the very block that gathered, and gathers none when there was one piece."""
+    taken: list[bytes | bytearray] = []
+
+    class Store:
+        async def put(self, _bucket: str, _key: str, body: bytes | bytearray, **_: object) -> bool:
+            taken.append(body)
+            return True
+
+    sink = Sink(Store(), "b", "k", 8 * MIB)  # type: ignore[arg-type]  # nothing larger is sent here
+    pieces = [b"x" * 1000, b"y" * 1000, b"z" * 1000]
+    for piece in pieces:
+        await sink.write(piece, lambda: Description("text/plain", {}))
+    await sink.commit("", lambda: Description("text/plain", {}))
+    assert taken[0] is sink._held
+    assert bytes(taken[0]) == b"".join(pieces)
+    single = Sink(Store(), "b", "k", 8 * MIB)  # type: ignore[arg-type]
+    await single.write(pieces[0], lambda: Description("text/plain", {}))
+    await single.commit("", lambda: Description("text/plain", {}))
+    assert taken[1] is pieces[0]

@@ -27,6 +27,7 @@ from kernel.clock import Clock
 from kernel.config.secret_values import with_proxy_secrets
 from kernel.durations import seconds
 from kernel.foreign_text import fit
+from kernel.heap import give_back_large_blocks
 from kernel.hostname import UrlError
 from kernel.telemetry import metrics
 from worker_svc.fetch.answer import REDIRECTS, check_success, field, fields, opts_out
@@ -97,6 +98,7 @@ class Fetcher:
 
     async def start(self) -> None:
         """Makes the connection pools; connects to nothing."""
+        give_back_large_blocks()
         await self._client.start()
 
     async def close(self) -> None:

@@ -31,7 +31,7 @@ class Objects(Protocol):
     """What the fetcher needs of `kernel.objects.ObjectStore`."""
 
     async def put(
-        self, bucket: str, key: str, body: bytes, *, content_type: str, metadata: Mapping[str, str] | None
+        self, bucket: str, key: str, body: bytes | bytearray, *, content_type: str, metadata: Mapping[str, str] | None
     ) -> bool:
         """Stores an object, whole or not at all."""
         ...
@@ -51,7 +51,7 @@ class Sink:
         self._bucket = bucket
         self._key = key
         self._threshold = threshold
-        self._held: list[bytes] = []
+        self._held: bytes | bytearray = b""
         self._size = 0
         self._context: AbstractAsyncContextManager[Upload] | None = None
         self._upload: Upload | None = None
@@ -66,7 +66,7 @@ class Sink:
     ) -> None:
         """Gives up what is not committed; takes what a context manager is told at its end."""
         context, self._context = self._context, None
-        self._held.clear()
+        self._held = b""
         if context is not None:
             await context.__aexit__(kind, error, trace)
 
@@ -76,8 +76,7 @@ class Sink:
         `describe` is asked when the object is begun: with the first byte above the threshold, or by `commit`.
         """
         if self._upload is None:
-            self._held.append(chunk)
-            self._size += len(chunk)
+            self._hold(chunk)
             if self._size > self._threshold:
                 await self._begin(describe())
             return
@@ -86,6 +85,17 @@ class Sink:
         except ObjectStoreError as error:
             raise _store_failure(error) from error
 
+    def _hold(self, chunk: bytes) -> None:
+        """Keeps bytes in one block: many small ones that live for long would tear the heap to pieces."""
+        if not self._held:
+            self._held = chunk
+        elif isinstance(self._held, bytearray):
+            self._held += chunk
+        else:
+            self._held = bytearray(self._held)
+            self._held += chunk
+        self._size += len(chunk)
+
     async def _begin(self, made: Description) -> None:
         try:
             context = self._objects.upload(
@@ -93,8 +103,8 @@ class Sink:
             )
             self._upload = await context.__aenter__()
             self._context = context
-            while self._held:
-                await self._upload.write(self._held.pop(0))
+            held, self._held = self._held, b""
+            await self._upload.write(held)
         except ObjectStoreError as error:
             raise _store_failure(error) from error
 
@@ -105,11 +115,10 @@ class Sink:
                 await self._upload.commit()
                 return
             made = describe()
-            body = self._held[0] if len(self._held) == 1 else b"".join(self._held)
             await self._objects.put(
                 self._bucket,
                 self._key,
-                body,
+                self._held,
                 content_type=made.content_type,
                 metadata={**made.metadata, "sha256": sha256},
             )
