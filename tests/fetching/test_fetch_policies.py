@@ -264,10 +264,10 @@ async def test_a_body_is_in_memory_once_while_it_is_put(world: World) -> None:
     pieces = [b"x" * 1000, b"y" * 1000, b"z" * 1000]
     for piece in pieces:
         await sink.write(piece, lambda: Description("text/plain", {}))
-    await sink.commit("", lambda: Description("text/plain", {}))
+    await sink.commit({"sha256": "0"}, lambda: Description("text/plain", {}))
     assert taken[0] is sink._held
     assert bytes(taken[0]) == b"".join(pieces)
     single = Sink(Store(), "b", "k", 8 * MIB)  # type: ignore[arg-type]
     await single.write(pieces[0], lambda: Description("text/plain", {}))
-    await single.commit("", lambda: Description("text/plain", {}))
+    await single.commit({}, lambda: Description("text/plain", {}))
     assert taken[1] is pieces[0]

@@ -43,6 +43,7 @@ class Fetched:
             "address": self.address,
             "proxy": self.proxy,
             "coding": self.coding,
+            "wire_length": "" if self.wire_length == self.size else str(self.wire_length),
             "checksum": self.checksum,
             "length_known": "" if self.length_known else "false",
             "complete": "" if self.complete else "unknown",

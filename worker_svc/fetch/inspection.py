@@ -27,8 +27,15 @@ _ON_THE_LOOP: Final = 64 * 1024
 class Inspection:
     """One body. `flags` tells what was odd but did not fail it."""
 
-    def __init__(self, coding: str, mime_hint: str, digests: Digests, limit: int) -> None:
-        """`coding` is the `Content-Encoding` as received; decoding is given up after `limit` decoded bytes."""
+    def __init__(
+        self, coding: str, mime_hint: str, digests: Digests, limit: int, *, declared: str = "", lenient: bool = False
+    ) -> None:
+        """`coding` is the `Content-Encoding` as received; decoding is given up after `limit` decoded bytes.
+
+        `declared` is a `Content-Type` that the body must not contradict either; `lenient`: what contradicts is flagged.
+        """
+        self._declared = media_type(declared)
+        self._lenient = lenient
         self.flags: list[str] = []
         self.sniffed = ""
         self._hint = media_type(mime_hint)
@@ -136,8 +143,10 @@ class Inspection:
             return
         self._judged = True
         self.sniffed = sniff(self._head)
-        if contradicts(self.sniffed, self._hint):
-            text = f"the content looks like {self.sniffed}, the hint says {self._hint}"
-            raise failure(codes.FAILURE_CODE_DOWNLOAD_TYPE_MISMATCH, text, facts={"sniffed": self.sniffed})
-        if self._hint and self.sniffed not in {"", self._hint}:
+        said = {"the hint": self._hint, "its Content-Type": self._declared}
+        for whose, expected in said.items():
+            if not self._lenient and contradicts(self.sniffed, expected):
+                text = f"the content looks like {self.sniffed}, {whose} says {expected}"
+                raise failure(codes.FAILURE_CODE_DOWNLOAD_TYPE_MISMATCH, text, facts={"sniffed": self.sniffed})
+        if self.sniffed and any(expected not in {"", self.sniffed} for expected in said.values()):
             self.flags.append("type_differs")

@@ -28,6 +28,8 @@ class FetchPolicy:
     """Ignore a malformed checksum hint instead of failing the resource."""
     require_complete: bool = False
     """Fail a body of which nobody can tell an end from a cut."""
+    type_check: str = "hint"
+    """What a body is held against: `hint`, `declared` or `off`."""
     proxy_pools: tuple[str, ...] = ()
     """Names of proxy pools in the order in which they are tried; empty: a direct connection."""
     metadata: Mapping[str, str] = field(default_factory=dict)
@@ -48,6 +50,7 @@ def policy_of(config: Config, task: DownloadTask) -> FetchPolicy:
         honour_robots_tag=fetcher.honour_robots_tag,
         lenient_checksum=kind.checksum == "lenient",
         require_complete=kind.require_complete,
+        type_check=kind.type_check or "hint",
         proxy_pools=_pools(kind, task),
         metadata=_own_metadata(task),
     )

@@ -8,7 +8,7 @@ from typing import Final
 _LONGEST_FACT: Final = 512
 _OWN: Final = "tag-"
 """What stands before the name of a tag that would else be another entry's."""
-_RESERVED: Final = frozenset({"sha256"})
+_RESERVED: Final = frozenset({"sha256", "checksum"})
 """Names of facts that are known only in the end."""
 
 

@@ -108,8 +108,11 @@ class Sink:
         except ObjectStoreError as error:
             raise _store_failure(error) from error
 
-    async def commit(self, sha256: str, describe: Describe) -> None:
-        """Makes the object visible, whole. FetchFailure with the store's code."""
+    async def commit(self, proved: Mapping[str, str], describe: Describe) -> None:
+        """Makes the object visible, whole. FetchFailure with the store's code.
+
+        `proved` is what is known of the whole alone; an object of parts was described before, and lacks it.
+        """
         try:
             if self._upload is not None:
                 await self._upload.commit()
@@ -120,7 +123,7 @@ class Sink:
                 self._key,
                 self._held,
                 content_type=made.content_type,
-                metadata={**made.metadata, "sha256": sha256},
+                metadata={**made.metadata, **{name: fact for name, fact in proved.items() if fact}},
             )
         except ObjectStoreError as error:
             raise _store_failure(error) from error

@@ -52,7 +52,12 @@ class Transfer:
         self._origin = origin
         self._digests = Digests(order.hint)
         self._inspection = Inspection(
-            self.coding, order.task.attributes.mime_hint, self._digests, order.policy.max_bytes
+            self.coding,
+            order.task.attributes.mime_hint,
+            self._digests,
+            order.policy.max_bytes,
+            declared=self._received_type if order.policy.type_check == "declared" else "",
+            lenient=order.policy.type_check == "off",
         )
         self._hold = budget.hold()
         self._sink = Sink(objects, order.policy.bucket, order.key, threshold)
@@ -111,7 +116,7 @@ class Transfer:
             self.flags.append("partial")
         matched = self._digests.matched(decoded=self._inspection.decoded)
         sha256 = self._digests.sha256
-        await self._sink.commit(sha256, self._describe)
+        await self._sink.commit({"sha256": sha256, "checksum": matched}, self._describe)
         self.flags.extend(self._inspection.flags)
         return sha256, matched
 

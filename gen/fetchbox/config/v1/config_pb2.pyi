@@ -1485,6 +1485,7 @@ class JobType(_message.Message):
     MAX_RETRIES_FIELD_NUMBER: _builtins.int
     MAX_BYTES_FIELD_NUMBER: _builtins.int
     REQUIRE_COMPLETE_FIELD_NUMBER: _builtins.int
+    TYPE_CHECK_FIELD_NUMBER: _builtins.int
     ISOLATION_FIELD_NUMBER: _builtins.int
     handler: _builtins.str
     """The handler: an entry point of the group `fetchbox.handlers` or `package.module:Class`. Default `default`."""
@@ -1499,6 +1500,11 @@ class JobType(_message.Message):
     require_complete: _builtins.bool
     """Fail a resource whose body only the end of the connection ended, which looks the same as a cut
     (`DOWNLOAD_INCOMPLETE`). Default false: it is stored with `complete: unknown`.
+    """
+    type_check: _builtins.str
+    """What the first bytes of a body are held against: `hint` is the `content_type` tag of its resource, `declared` is that
+    and the `Content-Type` of the answer, `off` is nothing. What contradicts fails as `DOWNLOAD_TYPE_MISMATCH`; what only
+    differs is flagged. Default `hint`.
     """
     isolation: _builtins.str
     """Where the hooks of a custom handler run: `thread` is in the service itself; `process` is a child process that is
@@ -1531,11 +1537,12 @@ class JobType(_message.Message):
         max_retries: _builtins.int | None = ...,
         max_bytes: _builtins.int | None = ...,
         require_complete: _builtins.bool = ...,
+        type_check: _builtins.str = ...,
         isolation: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_max_bytes", b"_max_bytes", "_max_retries", b"_max_retries", "max_bytes", b"max_bytes", "max_retries", b"max_retries", "proxy", b"proxy", "storage", b"storage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_bytes", b"_max_bytes", "_max_retries", b"_max_retries", "checksum", b"checksum", "default_headers", b"default_headers", "handler", b"handler", "isolation", b"isolation", "max_bytes", b"max_bytes", "max_retries", b"max_retries", "options", b"options", "proxy", b"proxy", "require_complete", b"require_complete", "storage", b"storage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_bytes", b"_max_bytes", "_max_retries", b"_max_retries", "checksum", b"checksum", "default_headers", b"default_headers", "handler", b"handler", "isolation", b"isolation", "max_bytes", b"max_bytes", "max_retries", b"max_retries", "options", b"options", "proxy", b"proxy", "require_complete", b"require_complete", "storage", b"storage", "type_check", b"type_check"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__max_bytes: _TypeAlias = _typing.Literal["max_bytes"]  # noqa: Y015
     _WhichOneofArgType__max_bytes: _TypeAlias = _typing.Literal["_max_bytes", b"_max_bytes"]  # noqa: Y015
