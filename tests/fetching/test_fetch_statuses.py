@@ -38,3 +38,13 @@ async def test_after_redirects_it_is_that_of_the_end(world: World) -> None:
     failure = await world.fails("/loop")
     assert failure.code == "DOWNLOAD_TOO_MANY_REDIRECTS"
     assert failure.facts["http_status"] == 302
+
+
+async def test_the_place_that_failed_is_named_even_where_it_did_not_answer(world: World) -> None:
+    gone = await world.another_origin()
+    await gone.__aexit__()
+    world.origin.on("/", redirect(gone.url("/b?token=abc")))
+    failure = await world.fails()
+    assert failure.code == "DOWNLOAD_CONNECTION_REFUSED"
+    assert failure.facts["final_url"] == gone.url("/b?token=REDACTED")
+    assert "final_url" not in (await world.fails(gone.url())).facts

@@ -16,10 +16,10 @@ from typing import Final
 
 from fetchbox.errors.v1 import errors_pb2 as codes
 from kernel.clock import Clock
-from kernel.errors import failure_name, is_retryable
+from kernel.errors import is_retryable
 from kernel.foreign_text import fit, fit_all
-from worker_svc.fetch.answer import fields, span, strong_etag, unsatisfied_total
 from worker_svc.fetch.body import pieces
+from worker_svc.fetch.continuing import continues, is_complete, may_continue
 from worker_svc.fetch.failure import FetchFailure
 from worker_svc.fetch.faults import cut as cut_short
 from worker_svc.fetch.fetched import Fetched
@@ -32,20 +32,9 @@ from worker_svc.fetch.transfer import Transfer
 from worker_svc.fetch.url import Url
 from worker_svc.fetch.wire import WireResponse
 
-MOST_CONTINUATIONS: Final = 3
 _LONGEST_HOP: Final = 512
 _LONGEST_CODING: Final = 256
 """Characters that are recorded of a URL on the way, and of the content coding."""
-_CUTS: Final = frozenset(
-    map(
-        failure_name,
-        (
-            codes.FAILURE_CODE_DOWNLOAD_TRUNCATED,
-            codes.FAILURE_CODE_DOWNLOAD_CONNECTION_RESET,
-            codes.FAILURE_CODE_DOWNLOAD_READ_TIMEOUT,
-        ),
-    )
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +154,7 @@ class Download:
             try:
                 await self._pour(transfer, current)
             except FetchFailure as error:
-                if not _may_continue(error, transfer, tries, before):
+                if not may_continue(error, transfer, tries, before):
                     _check_pieces(error, cut)
                     raise
                 cut = error
@@ -197,10 +186,10 @@ class Download:
             answer = await self._hop.ask(*range_fields)
         except (FetchFailure, ProxyFault) as error:
             raise cut from error
-        if _is_complete(transfer, answer):
+        if is_complete(transfer, answer):
             answer.close()
             return None
-        if _continues(transfer, answer):
+        if continues(transfer, answer):
             transfer.flags.append("resumed")
             return answer
         answer.close()
@@ -211,31 +200,3 @@ def _check_pieces(error: FetchFailure, cut: FetchFailure | None) -> None:
     """Begins anew where the failed content was continued after a cut: its pieces may make no whole."""
     if cut is not None and error.facts.get("fault") != "store" and not is_retryable(error.code):
         raise _BeginAnewError(cut) from error
-
-
-def _may_continue(error: FetchFailure, transfer: Transfer, tries: int, before: int) -> bool:
-    """Whether to go on after a cut: not for ever, and not where the last continuation brought nothing."""
-    progressed = tries == 0 or transfer.received > before
-    return error.code in _CUTS and transfer.resumable and progressed and tries < MOST_CONTINUATIONS
-
-
-def _continues(transfer: Transfer, answer: WireResponse) -> bool:
-    """Whether the answer is exactly the missing rest of the same version."""
-    part = span(answer) if answer.status == 206 else None
-    if part is None or part.start != transfer.received or part.end != part.total:
-        return False
-    if transfer.total is None:
-        transfer.total = part.total
-    return (
-        part.total == transfer.total and strong_etag(answer) == transfer.etag and not fields(answer, "content-encoding")
-    )
-
-
-def _is_complete(transfer: Transfer, answer: WireResponse) -> bool:
-    """Whether a 416 says that the same version ends exactly where we are; its validator must be there to say so."""
-    return (
-        answer.status == 416
-        and unsatisfied_total(answer) == transfer.received
-        and transfer.total in {None, transfer.received}
-        and strong_etag(answer) == transfer.etag
-    )

@@ -137,7 +137,12 @@ class Fetcher:
         url, headers = order.url, order.headers
         passed: tuple[str, ...] = ()
         while True:
-            found = await self._in_turn(order, url, headers, proxy, passed)
+            try:
+                found = await self._in_turn(order, url, headers, proxy, passed)
+            except FetchFailure as error:
+                if passed:  # it is not the URL of the task that failed
+                    error.facts.setdefault("final_url", fit(url.redacted))
+                raise
             if isinstance(found, Fetched):
                 return found
             passed = (*passed, url.redacted)
