@@ -1,11 +1,18 @@
 """All dead letters of a host go back with one call, and the host is asked again."""
 
-import pytest
+import asyncio
+import json
 
+import pytest
+from typer.testing import CliRunner
+
+from cli import dlq
+from cli.main import app
 from fetchbox.operator.v1 import operator_service_pb2 as pb
 from kernel.breakers import Breakers
 from kernel.clock import SystemClock
 from kernel.hosts import site_of, site_of_url
+from operator_svc import replays
 
 DOWN = "DOWNLOAD_HOST_DOWN"
 
@@ -81,3 +88,22 @@ def test_sites_are_those_of_the_circuits(url: str, site: str) -> None:
     assert site_of_url(url) == site
     if site:
         assert site_of(site) == site
+
+
+async def test_one_command_replays_more_letters_than_a_call_takes(service, config, hand, monkeypatch):
+    monkeypatch.setattr(replays, "MAX_LETTERS", 4)
+    monkeypatch.setattr(dlq, "_MOST", 4)
+    job_id = await failed(hand, *(f"http://down.example/{number}" for number in range(10)))
+    await failed(hand, "http://other.example/")
+    arguments = ["--operator", config.operator.listen, "dlq", "replay", "--json", "--host", "down.example"]
+
+    async def called(*more: str) -> tuple[int, list[str]]:
+        done = await asyncio.to_thread(CliRunner().invoke, app, [*arguments, *more])
+        found = json.loads(done.stdout).get("outcomes", [])
+        return done.exit_code, [outcome["outcome"] for outcome in found]
+
+    assert await called() == (0, ["replayed"] * 10)
+    assert {task.job_id for task in await hand.tasks()} == {job_id}
+    code, outcomes = await called()
+    assert (code, set(outcomes)) == (0, {"already_replayed"})
+    assert await called("--code", "DOWNLOAD_DNS") == (1, [])
