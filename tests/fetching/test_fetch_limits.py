@@ -5,7 +5,8 @@ import random
 
 import pytest
 
-from worker_svc.fetch.limits import ByteBudget, HostBusyError, HostSlots
+from worker_svc.fetch.limits import ByteBudget
+from worker_svc.fetch.places import STILL_SECONDS, HostBusyError, HostSlots
 
 
 async def test_no_more_than_so_many_at_a_host() -> None:
@@ -37,6 +38,48 @@ async def test_a_busy_host_is_told_after_a_while_and_others_are_not_concerned() 
     assert await waiting is True
     slots.free("h")
     slots.free("other")
+    assert slots._sites == {}
+
+
+async def test_a_host_that_takes_its_time_has_one_waiter_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a few slow hosts would have every slot, most of them waiting."""
+    monkeypatch.setattr("worker_svc.fetch.places.STILL_SECONDS", 0.05)
+    slots = HostSlots(2)
+    for _ in range(2):
+        await slots.take("slow", 1)
+    waiting = [asyncio.create_task(slots.take("slow", 60)) for _ in range(30)]
+    done, left = await asyncio.wait(waiting[1:], timeout=30)
+    assert (len(done), len(left), waiting[0].done()) == (29, 0, False)
+    pauses = []
+    for task in waiting[1:]:
+        with pytest.raises(HostBusyError) as busy:
+            await task
+        pauses.append(busy.value.retry_after)
+    assert min(pauses) >= 60
+    slots.free("slow")
+    assert await waiting[0] is True
+    for _ in range(2):
+        slots.free("slow")
+    assert slots._sites == {}
+
+
+async def test_those_who_are_turned_away_come_back_the_later_the_more_there_are() -> None:
+    slots = HostSlots(1)
+    await slots.take("slow", 1)
+    slots._sites["slow"]._moved -= 30
+    waiting = asyncio.create_task(slots.take("slow", 60))
+    await asyncio.sleep(0)
+    pauses = []
+    for _ in range(40):
+        with pytest.raises(HostBusyError) as busy:
+            await slots.take("slow", 5)
+        pauses.append(busy.value.retry_after)
+    assert 5 <= pauses[0] <= 31
+    assert 150 <= pauses[-1] <= 300
+    assert STILL_SECONDS < 5
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+    slots.free("slow")
     assert slots._sites == {}
 
 

@@ -40,9 +40,10 @@ from worker_svc.fetch.fetched import Fetched
 from worker_svc.fetch.guard import AddressPolicy
 from worker_svc.fetch.header_secrets import HeaderSecrets
 from worker_svc.fetch.headers import RequestHeaders
-from worker_svc.fetch.limits import ByteBudget, HostBusyError, HostSlots
+from worker_svc.fetch.limits import ByteBudget
 from worker_svc.fetch.order import FetchOrder, order_of, unfit_url
 from worker_svc.fetch.pace import Floor
+from worker_svc.fetch.places import HostBusyError, HostSlots
 from worker_svc.fetch.policy import FetchPolicy
 from worker_svc.fetch.proxies import Proxies, Proxy, ProxyFault
 from worker_svc.fetch.retry_after import retry_after
@@ -51,7 +52,7 @@ from worker_svc.fetch.url import Url, resolve
 from worker_svc.fetch.wire import WireResponse
 
 HOST_PATIENCE: Final = 5.0
-"""Seconds that a fetch waits for a place at a busy host; then it leaves its slot to others and comes back later."""
+"""Seconds that a fetch waits at most for a place at a busy host; then it leaves its slot and comes back later."""
 _GATED: Final = frozenset({429, 503})
 
 
@@ -239,7 +240,7 @@ class Fetcher:
             waited = await self._slots.take(site, HOST_PATIENCE)
         except HostBusyError as error:
             text = f"{self._settings.per_host} fetches from {site} are running already"
-            raise deferral(codes.FAILURE_CODE_DOWNLOAD_CIRCUIT_OPEN, text, HOST_PATIENCE) from error
+            raise deferral(codes.FAILURE_CODE_DOWNLOAD_CIRCUIT_OPEN, text, error.retry_after) from error
         try:
             if waited:
                 await self._check_gate(site)

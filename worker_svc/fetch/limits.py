@@ -1,4 +1,4 @@
-"""What one worker process takes at a time: requests to one site, and bytes of large bodies in memory."""
+"""What one worker process takes at a time of large bodies: bytes in memory. Requests to one site are in `places`."""
 
 from __future__ import annotations
 
@@ -9,70 +9,14 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
 
+from worker_svc.fetch.places import HostBusyError, HostSlots
+
+__all__ = ["BYTES_IN_FLIGHT", "FREE_BYTES", "ByteBudget", "HostHold", "HostBusyError", "HostSlots"]
+
 BYTES_IN_FLIGHT: Final = 256 * 1024 * 1024
 """Bytes of body that all fetches of a process may hold at once, beside `FREE_BYTES` of each."""
 FREE_BYTES: Final = 64 * 1024
 """A body up to this size needs no reservation: slots times this is little."""
-
-
-class HostBusyError(Exception):
-    """No place at the site became free in time."""
-
-
-class HostSlots:
-    """At most so many requests to one site at a time; who comes later waits in order."""
-
-    def __init__(self, per_host: int) -> None:
-        self._per_host = per_host
-        self._sites: dict[str, _Site] = {}
-
-    async def take(self, site: str, patience: float) -> bool:
-        """Takes a place at the site, to be given back by `free`; HostBusyError when none is free in `patience` seconds.
-
-        True when it had to be waited for.
-        """
-        places = self._sites.get(site)
-        if places is None:
-            places = self._sites[site] = _Site(self._per_host)
-        places.users += 1
-        try:
-            return await _taken(places.slots, patience)
-        except BaseException:
-            self._leave(site, places)
-            raise
-
-    def free(self, site: str) -> None:
-        """Gives the place back."""
-        places = self._sites[site]
-        places.slots.release()
-        self._leave(site, places)
-
-    def _leave(self, site: str, places: _Site) -> None:
-        places.users -= 1
-        if not places.users:
-            del self._sites[site]
-
-
-class _Site:
-    """The places at one site and how many have or want one."""
-
-    __slots__ = ("slots", "users")
-
-    def __init__(self, places: int) -> None:
-        self.slots = asyncio.Semaphore(places)
-        self.users = 0
-
-
-async def _taken(slots: asyncio.Semaphore, patience: float) -> bool:
-    if not slots.locked():
-        await slots.acquire()
-        return False
-    try:
-        async with asyncio.timeout(patience):
-            await slots.acquire()
-    except TimeoutError as error:
-        raise HostBusyError from error
-    return True
 
 
 class ByteBudget:
