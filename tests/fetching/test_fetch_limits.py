@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from worker_svc.fetch.limits import ByteBudget
+from worker_svc.fetch.limits import SMALL_BYTES, ByteBudget, HostHold
 from worker_svc.fetch.places import STILL_SECONDS, HostBusyError, HostSlots
 
 
@@ -151,6 +151,37 @@ async def test_what_holds_little_stops_nobody() -> None:
     for hold in (*slow, other):
         hold.close()
     assert budget.free == 1000
+
+
+async def test_large_bodies_leave_room_for_small_ones() -> None:
+    """Large ones hold all that they may and stay; small ones come and go, however many wait behind them."""
+    budget = ByteBudget(64 * SMALL_BYTES)
+    large = [budget.hold() for _ in range(10)]
+
+    async def grow(hold: HostHold) -> None:
+        for size in range(SMALL_BYTES, 8 * SMALL_BYTES, SMALL_BYTES // 2):
+            await hold.resize(size)
+        await asyncio.Event().wait()
+
+    growing = [asyncio.create_task(grow(hold)) for hold in large]
+    for _ in range(400):
+        await asyncio.sleep(0)
+    assert sum(hold.size for hold in large) < 10 * 7.5 * SMALL_BYTES, "some of them wait"
+
+    async def small() -> None:
+        hold = budget.hold()
+        for size in range(0, SMALL_BYTES, SMALL_BYTES // 8):
+            await hold.resize(size)
+        hold.close()
+
+    for _ in range(20):
+        await asyncio.wait_for(asyncio.gather(*(small() for _ in range(4))), 5)
+    for task in growing:
+        task.cancel()
+    await asyncio.gather(*growing, return_exceptions=True)
+    for hold in large:
+        hold.close()
+    assert budget.free == 64 * SMALL_BYTES
 
 
 async def test_holds_survive_cancellation() -> None:

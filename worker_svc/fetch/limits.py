@@ -17,20 +17,26 @@ BYTES_IN_FLIGHT: Final = 256 * 1024 * 1024
 """Bytes of body that all fetches of a process may hold at once, beside `FREE_BYTES` of each."""
 FREE_BYTES: Final = 64 * 1024
 """A body up to this size needs no reservation: slots times this is little."""
+SMALL_BYTES: Final = 1 << 20
+"""What holds no more than this is small."""
+_RESERVE: Final = 4
+"""One in so many bytes of the budget is for what is small: large bodies that come slowly keep no small one waiting."""
 
 
 class ByteBudget:
     """Bytes in flight: whole reservations of work that knows what it needs, and holds of bodies that grow as they come.
 
-    A body takes as much as it really holds, so that one which comes slowly takes little. Bodies could then wait for
-    each other, all of them half-way to a part that would free them. So one at a time may exceed the budget by its next
-    bytes: the one that waits with the most, which has the least way to go.
+    A body takes as much as it really holds, so that one which comes slowly takes little. What is small comes first, and
+    a quarter of the budget is its own. Bodies could then wait for each other, all of them half-way to a part that would
+    free them. So one at a time may exceed the budget by its next bytes: the one that waits with the most, which has the
+    least way to go.
     """
 
     def __init__(self, total: int = BYTES_IN_FLIGHT) -> None:
         self._total = total
         self._free = total
         self._waiting: deque[_Turn] = deque()
+        self._large: deque[_Turn] = deque()
         self._exceeding: HostHold | None = None
 
     @property
@@ -53,11 +59,12 @@ class ByteBudget:
         return HostHold(self)
 
     async def _take(self, size: int, hold: HostHold | None) -> None:
-        if not self._waiting and size <= self._free:
+        large = hold is not None and hold.size + size > SMALL_BYTES
+        if not self._waiting and not (large and self._large) and size <= self._room(large=large):
             self._free -= size
             return
         turn = _Turn(size, hold, asyncio.get_running_loop().create_future())
-        self._waiting.append(turn)
+        (self._large if large else self._waiting).append(turn)
         self._wake()
         try:
             await turn.come
@@ -77,22 +84,32 @@ class ByteBudget:
         if self._exceeding is hold:
             self._exceeding = None
 
+    def _room(self, *, large: bool) -> int:
+        return self._free - (self._total // _RESERVE if large else 0)
+
     def _wake(self) -> None:
-        while self._waiting:
-            turn = self._waiting[0]
-            if not turn.come.cancelled():
-                if turn.size > self._free:
-                    break
-                self._grant(turn)
-            self._waiting.popleft()
+        self._serve(self._waiting, large=False)
+        if not self._waiting:
+            self._serve(self._large, large=True)
         if self._exceeding is None:
             self._exceed()
 
+    def _serve(self, waiting: deque[_Turn], *, large: bool) -> None:
+        """Grants what has room, in order."""
+        while waiting:
+            turn = waiting[0]
+            if not turn.come.cancelled():
+                if turn.size > self._room(large=large):
+                    return
+                self._grant(turn)
+            waiting.popleft()
+
     def _exceed(self) -> None:
-        holding = [turn for turn in self._waiting if turn.hold is not None and turn.hold.size and not turn.come.done()]
+        waiting = (*self._waiting, *self._large)
+        holding = [turn for turn in waiting if turn.hold is not None and turn.hold.size and not turn.come.done()]
         if holding:
             turn = max(holding, key=lambda turn: turn.hold.size if turn.hold else 0)
-            self._waiting.remove(turn)
+            (self._large if turn in self._large else self._waiting).remove(turn)
             self._exceeding = turn.hold
             self._grant(turn)
 
