@@ -1513,7 +1513,7 @@ export interface components {
             /** @description Whether it waits for a gate now. */
             parked: boolean;
         };
-        /** @description Which dead letters to replay: those named, or all of one job. */
+        /** @description Which dead letters to replay: those named, all of one job, or all of one host. */
         ReplayDeadLettersRequest: {
             /** @description `DeadLetter.position` of each, at most 500. */
             positions?: string[];
@@ -1521,6 +1521,10 @@ export interface components {
             job_id?: string;
             /** @description Replays beyond `operator.max_replays` too. */
             force?: boolean;
+            /** @description All resources of this host, `example.org` or `example.org:8443`, where `positions` and `job_id` are empty. Its circuit breaker is closed first, so that it is asked again. Call again while an outcome is `replayed`. */
+            host?: string;
+            /** @description Only dead letters with this failure code, of `job_id` or `host`. */
+            failure_code?: string;
         };
         /** @description What became of each dead letter. */
         ReplayDeadLettersResponse: {
