@@ -25,7 +25,8 @@ READ: Final[Mapping[Role, frozenset[str]]] = {
     Role.OPERATOR: _EVERY
     | _STORES
     | _SERVER
-    | {"circuit_breaker", "exporter.hold", "flow_engine", "ledger", "operator", "proxies", "tasks.job_ttl_s", "worker"},
+    | {"circuit_breaker", "exporter.hold", "flow_engine", "job_types", "ledger", "operator", "proxies"}
+    | {"tasks.job_ttl_s", "worker"},
     Role.GATEWAY: _EVERY | {"gateway"},
     Role.PRODUCER: _EVERY | {"object_store", "producer", "redis", "worker"},
     Role.REAPER: _EVERY | _STORES | {"reaper", "worker"},

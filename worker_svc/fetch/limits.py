@@ -11,7 +11,7 @@ from typing import Final
 
 from worker_svc.fetch.places import HostBusyError, HostSlots
 
-__all__ = ["BYTES_IN_FLIGHT", "FREE_BYTES", "ByteBudget", "HostHold", "HostBusyError", "HostSlots"]
+__all__ = ["BYTES_IN_FLIGHT", "FREE_BYTES", "ByteBudget", "HostBusyError", "HostHold", "HostSlots"]
 
 BYTES_IN_FLIGHT: Final = 256 * 1024 * 1024
 """Bytes of body that all fetches of a process may hold at once, beside `FREE_BYTES` of each."""
