@@ -98,19 +98,18 @@ class Headers:
     """The metadata of a call, in which no header that we read may say two things."""
 
     def __init__(self, metadata: Iterable[tuple[str, str | bytes]]) -> None:
-        self._values: dict[str, set[str]] = {}
-        for name, value in metadata:
-            text = value.decode("latin-1") if isinstance(value, bytes) else value
-            self._values.setdefault(name.lower(), set()).add(text)
+        self._sent = tuple(metadata)
 
     def get(self, name: str) -> str | None:
         """The value of a header; None where it is not sent."""
-        values = self._values.get(name)
-        if not values:
-            return None
+        values = {_text(value) for sent, value in self._sent if sent.lower() == name}
         if len(values) > 1:
             raise refused(name, "is sent more than once, with different values", "header.repeated")
-        return next(iter(values))
+        return values.pop() if values else None
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode("latin-1") if isinstance(value, bytes) else value
 
 
 def _stated(request: SubmitJobRequest, name: str, headers: Headers) -> str:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Coroutine
+from functools import partial
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -19,8 +20,9 @@ class Running:
         """The outcome of the work, which goes on where its caller is cancelled."""
         task = asyncio.create_task(work)
         self._running.add(task)
-        task.add_done_callback(self._ended)
-        return await asyncio.shield(task)
+        waiter: asyncio.Future[T] = task.get_loop().create_future()
+        task.add_done_callback(partial(self._ended, waiter))
+        return await waiter
 
     async def start(self) -> None:
         """Nothing to begin."""
@@ -36,8 +38,16 @@ class Running:
             task.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)
 
-    def _ended(self, task: asyncio.Task[Any]) -> None:
+    def _ended(self, waiter: asyncio.Future[T], task: asyncio.Task[T]) -> None:
         """Whoever waits hears what it came to; that nobody does any more is no fault to be told of."""
         self._running.discard(task)
-        if not task.cancelled():
-            task.exception()
+        if task.cancelled():
+            waiter.cancel()
+            return
+        error = task.exception()
+        if waiter.done():
+            return
+        if error is not None:
+            waiter.set_exception(error)
+        else:
+            waiter.set_result(task.result())

@@ -8,6 +8,7 @@ import re
 import traceback
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from functools import lru_cache
 from types import TracebackType
 from typing import Final, TypeAlias
 
@@ -25,6 +26,8 @@ _LONGEST: Final = 2048
 _LONGEST_STACK: Final = 16384
 _URL: Final = re.compile(r"https?://[^\x00-\x20\"<>]+")
 _MAIL: Final = re.compile(r"[A-Za-z0-9._%+-]{1,64}(?:@|%40)[A-Za-z0-9-]{1,63}(?:\.[A-Za-z0-9-]{1,63})+", re.IGNORECASE)
+_HARMLESS: Final = re.compile(r"[a-z_]{0,23}|[a-z0-9]{0,15}|[0-9a-f-]{0,36}")
+"""Words and UUIDs: too short, or of too few characters, for anything that is hidden. Most fields are such."""
 _TOLD: Final = frozenset(
     {"flows", "kernel", "gateway", "ingest_svc", "operator_svc", "producer_svc", "worker_svc", "redis"}
 )
@@ -39,6 +42,8 @@ def redact(text: str, longest: int = _LONGEST) -> str:
 
     What a terminal would obey, or UTF-8 cannot hold, is shown as an escape.
     """
+    if _HARMLESS.fullmatch(text):
+        return text
     safe = _URL.sub(lambda match: redaction.bare_url(match.group()), text) if "://" in text else text
     safe = redaction.text(safe)
     if "@" in safe or "%40" in safe:
@@ -99,7 +104,13 @@ def _fields(record: logging.LogRecord) -> Mapping[str, Field]:
 
 
 def _time(record: logging.LogRecord) -> str:
-    return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    second, fraction = divmod(record.created, 1)
+    return f"{_second(int(second))}.{int(fraction * 1000):03d}Z"
+
+
+@lru_cache(2)  # lines come many a second
+def _second(second: int) -> str:
+    return datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 
 def _message(record: logging.LogRecord) -> str:

@@ -71,7 +71,11 @@ class Logger:
         if not self._logger.isEnabledFor(level):
             return
         allowed = fields if fields.keys() <= FIELDS else _allowed(fields)
-        self._logger.log(level, event, extra={"fields": allowed}, exc_info=stack)
+        raised = (type(stack), stack, stack.__traceback__) if stack is not None else None
+        # Made here: `Logger.log` looks for its caller among the frames, which no line of ours tells.
+        record = logging.LogRecord(self._logger.name, level, "", 0, event, (), raised)
+        record.fields = allowed
+        self._logger.handle(record)
 
 
 def get_logger(name: str) -> Logger:
