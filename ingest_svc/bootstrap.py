@@ -10,7 +10,8 @@ from fetchbox.ingest.v1.ingest_service_pb2_grpc import add_IngestServiceServicer
 from fetchbox.task.v1.task_service_pb2 import DESCRIPTOR as TASK_DESCRIPTOR
 from fetchbox.task.v1.task_service_pb2_grpc import add_TaskServiceServicer_to_server
 from ingest_svc import flow_bootstrap, task_views
-from ingest_svc.idempotency import Submits
+from ingest_svc.batch_service import BatchService
+from ingest_svc.idempotency import SubmitBatches, Submits
 from ingest_svc.lost import LostWork
 from ingest_svc.once import Once
 from ingest_svc.publication import Publication, Reached
@@ -20,9 +21,11 @@ from ingest_svc.secret_rules import SecretRules
 from ingest_svc.service import IngestService
 from ingest_svc.submit import Submitter
 from ingest_svc.sweep import Sweep
+from ingest_svc.task_batch import BatchCreator
 from ingest_svc.task_creation import TaskCreator
 from ingest_svc.task_service import TaskService
 from ingest_svc.task_sweep import TaskSweep
+from ingest_svc.task_whole import WholeCreator
 from kernel.auth import OPERATOR, TENANT
 from kernel.breakers.ratelimit import RateLimit
 from kernel.durations import millis, seconds
@@ -70,13 +73,21 @@ async def build(config: Config, resources: Resources, reached: Reached = _nothin
     once = Once(Submits(redis), seconds(config.ingest.submit_lease), clock)
     rate = RateLimit(redis, config.ingest.rate_limit_per_sec)
     room = Room(redis, config)
-    submitter = Submitter(once, objects, handlers, SecretRules(config), publication, offload, clock, reached)
+    secrets = SecretRules(config)
+    submitter = Submitter(once, objects, handlers, secrets, publication, offload, clock, reached)
     ingest = IngestService(config, submitter, rate, room, offload, running)
     queue = TaskQueue(redis, config, Leftovers(redis, clock, announcer.announce_all), reached)
     events = Feed[JobEvent]("task-events", EventSource(redis, "task-events"), clock)
+    creator = TaskCreator(once, queue, ledger, reached)
+    submits, lease = SubmitBatches(redis, config.redis), seconds(config.ingest.submit_lease)
+    batches = BatchCreator(creator, submits, queue, lease, clock)
+    wholes = WholeCreator(batches, creator, submits, queue, ledger, lease, clock)
+    many = BatchService(config, secrets, creator, batches, wholes, rate, offload, running)
     tasks = TaskService(
         config,
-        creator=TaskCreator(once, queue, ledger, reached),
+        creator=creator,
+        batches=many,
+        secrets=secrets,
         ledger=ledger,
         announcer=announcer,
         watches=JobWatches(ledger, events, task_views.snapshot_json),
@@ -100,6 +111,7 @@ async def build(config: Config, resources: Resources, reached: Reached = _nothin
         [
             offload,
             pool,
+            submits,
             queue,
             events,
             *flows.duties,

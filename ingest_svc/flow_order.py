@@ -6,9 +6,9 @@ from dataclasses import replace
 from fetchbox.errors.v1 import errors_pb2
 from fetchbox.flow.v1.flow_service_pb2 import StartFlowRequest
 from flows.gates.starting import NO_INPUT, Start
-from ingest_svc.request import refused
+from ingest_svc.request import Headers, refused
 from ingest_svc.strict_json import JsonError, read_value
-from ingest_svc.task_order import key_of
+from ingest_svc.task_order import IDEMPOTENCY_KEY, key_of
 from ingest_svc.task_views import tenant_filter
 from kernel.auth import Caller
 from kernel.by_value import by_value
@@ -23,7 +23,7 @@ def read_start(request: StartFlowRequest, metadata: Iterable[tuple[str, str | by
         flow=request.flow,
         input=request.input if request.HasField("input") else NO_INPUT,
         flow_id=request.flow_id,
-        idempotency_key=key_of(request.idempotency_key, metadata),
+        idempotency_key=key_of(request.idempotency_key, Headers(metadata).get(IDEMPOTENCY_KEY)),
         tenant=tenant_filter(caller, request.tenant),
         tags=tuple(request.tags),
     )

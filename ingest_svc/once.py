@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from fetchbox.errors.v1 import errors_pb2
-from ingest_svc.idempotency import BegunSubmit, Submits
+from ingest_svc.idempotency import BegunSubmit, KeyClaim, Submits
 from kernel.clock import Clock
 from kernel.errors import FetchboxError, unavailable
 from kernel.telemetry import metrics
@@ -23,17 +23,6 @@ _PATIENCE = 2
 _COME_AGAIN = 1.0
 _RENEWALS = 3
 """How often a lease is renewed while it lasts."""
-
-
-@dataclass(frozen=True, slots=True)
-class KeyClaim:
-    """An idempotency key, the document that it stands for, and the job id that this submit proposes."""
-
-    name: str
-    """The Redis key that stands for the idempotency key in its scope."""
-    digest: str
-    proposed: str
-    window_ms: int
 
 
 @dataclass
@@ -75,6 +64,15 @@ def outcome_unknown(error: FetchboxError, key: str) -> FetchboxError:
         error.reason,
         f"{error.message.rstrip('.')}. The outcome of this submit is unknown: {what}.",
         retry_after=_COME_AGAIN,
+    )
+
+
+def conflict(job_id: str) -> FetchboxError:
+    """`IDEMPOTENCY_CONFLICT`: the key stands for another request, that of a job."""
+    return FetchboxError(
+        errors_pb2.REASON_IDEMPOTENCY_CONFLICT,
+        f"the idempotency key stands for another request, that of the job {job_id}",
+        metadata={"job_id": job_id},
     )
 
 
@@ -163,9 +161,5 @@ class Once:
             claim.window_ms,
         )
         if begun.state == "conflict":
-            raise FetchboxError(
-                errors_pb2.REASON_IDEMPOTENCY_CONFLICT,
-                f"the idempotency key stands for another request, that of the job {begun.job_id}",
-                metadata={"job_id": begun.job_id},
-            )
+            raise conflict(begun.job_id)
         return begun

@@ -18,11 +18,15 @@ class Running:
 
     async def to_the_end(self, work: Coroutine[Any, Any, T]) -> T:
         """The outcome of the work, which goes on where its caller is cancelled."""
+        return await self.begin(work)
+
+    def begin(self, work: Coroutine[Any, Any, T]) -> asyncio.Future[T]:
+        """Begins the work; what it comes to."""
         task = asyncio.create_task(work)
         self._running.add(task)
         waiter: asyncio.Future[T] = task.get_loop().create_future()
         task.add_done_callback(partial(self._ended, waiter))
-        return await waiter
+        return waiter
 
     async def start(self) -> None:
         """Nothing to begin."""

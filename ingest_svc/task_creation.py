@@ -13,7 +13,8 @@ from functools import partial
 from fetchbox.errors.v1 import errors_pb2
 from fetchbox.task.v1.job_pb2 import Job
 from ingest_svc import task_views
-from ingest_svc.once import ForeignJobError, Hold, KeyClaim, Once, outcome_unknown, unclaimed
+from ingest_svc.idempotency import Claim
+from ingest_svc.once import ForeignJobError, Hold, Once, outcome_unknown
 from ingest_svc.publication import Reached
 from ingest_svc.task_order import TaskOrder
 from kernel.auth import Caller
@@ -43,41 +44,40 @@ class TaskCreator:
         `RATE_LIMITED` where the backlog is full; `IDEMPOTENCY_CONFLICT`; `UNAVAILABLE` where a dependency fails, which
         leaves the outcome open and says so.
         """
-        key = order.idempotency_key
-        name = keys.task_idempotency(order.new.tenant, key) if key else ""
-        make = partial(self._make, order.new, name)
-        claim = KeyClaim(name, order.digest, order.new.job_id, order.window_ms)
         try:
-            answer = await (self._once.run(claim, make) if key else make(unclaimed(order.new.job_id)))
+            job = await (self._of_key(order) if order.idempotency_key else self._made(order.new, None))
         except ForeignJobError as foreign:
-            return await self._others(order.new, foreign.job_id, caller)
+            return await self.others(order.new, foreign.job_id, caller)
         except FetchboxError as error:
-            if error.reason != errors_pb2.REASON_UNAVAILABLE:
-                raise
-            raise outcome_unknown(error, key) from error
-        job = Job.FromString(answer)
-        job.payload = order.new.payload  # the key is bound to its digest, so it need not be kept with the answer
+            raise as_seen(error, order.idempotency_key) from error
+        job.payload = order.new.payload
         return job
 
+    async def _of_key(self, order: TaskOrder) -> Job:
+        claim = claim_of(order)
+        return Job.FromString(await self._once.run(claim, partial(self._make, order.new, claim.name)))
+
     async def _make(self, proposed: NewTask, name: str, hold: Hold) -> bytes:
-        new = replace(proposed, job_id=hold.job_id)
+        new = proposed if proposed.job_id == hold.job_id else replace(proposed, job_id=hold.job_id)
         self._reached("claimed")
         record = None if hold.fresh else await self._ledger.get(new.job_id)
-        if record is not None:  # made by one who died, from the same order
-            new = replace(new, ttl_s=record.ttl_s, trace_id=record.trace_id)
-        keep = Keep(name, partial(_answer, new)) if name else None
         if record is None:
-            created_ms = await self._queue.create(new, keep)
-        else:
-            created_ms = await self._queue.finish(new, record.created_ms, keep)
-        self._reached("queued")
+            job = await self._made(new, kept(new, name))
+        else:  # made by one who died, from the same order
+            new = replace(new, ttl_s=record.ttl_s, trace_id=record.trace_id)
+            job = job_of(new, await self._queue.finish(new, record.created_ms, kept(new, name)))
+            self._reached("queued")
+            tell(new)
         hold.kept = True
-        metrics.JOBS_ACCEPTED.labels(job_type=new.task).inc()
-        metrics.JOBS_PRODUCED.labels(keys.QUEUE).inc()
-        log.info("job_accepted", job_id=new.job_id, tenant=new.tenant, task=new.task)
-        return _answer(new, created_ms)
+        return job.SerializeToString()
 
-    async def _others(self, new: NewTask, job_id: str, caller: Caller) -> Job:
+    async def _made(self, new: NewTask, keep: Keep | None) -> Job:
+        created_ms = await self._queue.create(new, keep)
+        self._reached("queued")
+        tell(new)
+        return job_of(new, created_ms)
+
+    async def others(self, new: NewTask, job_id: str, caller: Caller) -> Job:
         """The job that another gateway made under the key, if this order is the same."""
         found = await self._ledger.task(job_id) if is_key_safe(job_id) else None
         if found is None or not task_views.may_see(caller, found.record) or not _is_same(new, found):
@@ -89,7 +89,31 @@ class TaskCreator:
         return task_views.whole(found)
 
 
-def _answer(new: NewTask, created_ms: int) -> bytes:
+def claim_of(order: TaskOrder) -> Claim:
+    """The idempotency key of an order that has one, and the job that it proposes."""
+    name = keys.task_idempotency(order.new.tenant, order.idempotency_key)
+    return Claim(name, order.digest, order.new.job_id, order.window_ms)
+
+
+def kept(new: NewTask, name: str) -> Keep:
+    """What is kept under an idempotency key: the answer without the payload, for the key is bound to its digest."""
+    return Keep(name, lambda created_ms: job_of(new, created_ms).SerializeToString())
+
+
+def as_seen(error: FetchboxError, key: str) -> FetchboxError:
+    """An error of a creation as its client should see it."""
+    return outcome_unknown(error, key) if error.reason == errors_pb2.REASON_UNAVAILABLE else error
+
+
+def tell(new: NewTask) -> None:
+    """Counts and logs a job that was made."""
+    metrics.JOBS_ACCEPTED.labels(new.task).inc()
+    metrics.JOBS_PRODUCED.labels(keys.QUEUE).inc()
+    log.info("job_accepted", job_id=new.job_id, tenant=new.tenant, task=new.task)
+
+
+def job_of(new: NewTask, created_ms: int) -> Job:
+    """A job as it is when it is created, without its payload."""
     return Job(
         job_id=new.job_id,
         task=new.task,
@@ -99,7 +123,7 @@ def _answer(new: NewTask, created_ms: int) -> bytes:
         ttl_s=new.ttl_s,
         tenant=new.tenant,
         trace_id=new.trace_id,
-    ).SerializeToString()
+    )
 
 
 def _is_same(new: NewTask, found: TaskRecord) -> bool:

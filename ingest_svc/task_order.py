@@ -1,7 +1,7 @@
 """What a client orders with CreateJob: the request, its metadata and the caller's credential, checked."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 
@@ -37,6 +37,28 @@ _KEY = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
+class Sender:
+    """What the headers of a call say of all that it orders."""
+
+    caller: Caller
+    traceparent: str
+    trace_id: str
+    idempotency_key: str | None
+    """The metadata `idempotency-key`; None where it is not sent."""
+
+    @classmethod
+    def of(cls, metadata: Sequence[tuple[str, str | bytes]], caller: Caller) -> "Sender":
+        """Of a call; raises the refusal of a header that says two things."""
+        parent = traceparent_of(metadata)
+        return cls(caller, parent, tracing.trace_id(parent), Headers(metadata).get(IDEMPOTENCY_KEY))
+
+    def require_no_key(self) -> None:
+        """Refuses a key in the headers of a call that orders more than one job."""
+        if self.idempotency_key is not None:
+            raise refused(IDEMPOTENCY_KEY, "is for one job: here each job names its own", "header.batch")
+
+
+@dataclass(frozen=True, slots=True)
 class TaskOrder:
     """One task to be run, whoever asks how often."""
 
@@ -51,9 +73,7 @@ class TaskOrder:
     """How long the key is remembered."""
 
 
-def read_order(
-    request: CreateJobRequest, metadata: tuple[tuple[str, str | bytes], ...], caller: Caller, config: Config
-) -> TaskOrder:
+def read_order(request: CreateJobRequest, sender: Sender, config: Config) -> TaskOrder:
     """The order of a request, its payload not yet looked into; raises the refusal of whatever is wrong with it."""
     require_valid(request)
     if task(config, request.task) is None:
@@ -62,22 +82,21 @@ def read_order(
             f"no handler is configured for the task {request.task!r}: add a table [tasks.{request.task}] "
             "with its handler or endpoint to the configuration",
         )
-    parent, key = traceparent_of(metadata), key_of(request.idempotency_key, metadata)
-    window = config.ingest.idempotency_window_by_tenant.get(caller.tenant, config.ingest.idempotency_window)
-    return TaskOrder(
-        NewTask(
-            job_id=uuid7(),
-            task=request.task,
-            payload=request.payload,
-            ttl_s=request.ttl_s if request.HasField("ttl_s") else config.tasks.job_ttl_s,
-            tenant=caller.tenant,
-            trace_id=tracing.trace_id(parent),
-            traceparent=parent,
-        ),
-        idempotency_key=key,
-        digest="",
-        window_ms=millis(window),
+    key, tenant = key_of(request.idempotency_key, sender.idempotency_key), sender.caller.tenant
+    new = NewTask(
+        job_id=uuid7(),
+        task=request.task,
+        payload=request.payload,
+        ttl_s=request.ttl_s if request.HasField("ttl_s") else config.tasks.job_ttl_s,
+        tenant=tenant,
+        trace_id=sender.trace_id,
+        traceparent=sender.traceparent,
     )
+    return TaskOrder(new, idempotency_key=key, digest="", window_ms=_window_ms(tenant, config) if key else 0)
+
+
+def _window_ms(tenant: str, config: Config) -> int:
+    return millis(config.ingest.idempotency_window_by_tenant.get(tenant, config.ingest.idempotency_window))
 
 
 def checked(order: TaskOrder, request: CreateJobRequest, limits: Tasks) -> TaskOrder:
@@ -100,9 +119,8 @@ def check_payload(payload: bytes, limits: Tasks) -> None:
         raise refused(fault.path, fault.description, fault.rule) from fault
 
 
-def key_of(named: str, metadata: Iterable[tuple[str, str | bytes]]) -> str:
+def key_of(named: str, sent: str | None) -> str:
     """The idempotency key: the one that a request names or that of its metadata, which must not differ."""
-    sent = Headers(metadata).get(IDEMPOTENCY_KEY)
     if sent is None:
         return named
     if _KEY.fullmatch(sent) is None:

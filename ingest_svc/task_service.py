@@ -6,7 +6,8 @@ status.
 # ruff: noqa: N802, ARG002 - gRPC names the methods and gives each of them the same arguments
 
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -18,10 +19,11 @@ from fetchbox.task.v1 import task_service_pb2 as pb
 from fetchbox.task.v1.job_pb2 import Job
 from fetchbox.task.v1.task_service_pb2_grpc import TaskServiceServicer
 from ingest_svc import task_views
+from ingest_svc.batch_service import BatchService
 from ingest_svc.running import Running
 from ingest_svc.secret_rules import SecretRules
 from ingest_svc.task_creation import TaskCreator
-from ingest_svc.task_order import HEAVY_BYTES, checked, read_order
+from ingest_svc.task_order import HEAVY_BYTES, Sender, checked, read_order
 from kernel import pages
 from kernel.auth import current_caller
 from kernel.breakers.ratelimit import RateLimit
@@ -46,6 +48,8 @@ class TaskService(TaskServiceServicer):
         config: Config,
         *,
         creator: TaskCreator,
+        batches: BatchService,
+        secrets: SecretRules,
         ledger: Ledger,
         announcer: Announcer,
         watches: JobWatches,
@@ -54,8 +58,9 @@ class TaskService(TaskServiceServicer):
         running: Running,
     ) -> None:
         self._config = config
-        self._secrets = SecretRules(config)
+        self._secrets = secrets
         self._creator = creator
+        self._batches = batches
         self._ledger = ledger
         self._announcer = announcer
         self._watches = watches
@@ -65,14 +70,20 @@ class TaskService(TaskServiceServicer):
 
     async def CreateJob(self, request: pb.CreateJobRequest, context: Context) -> Job:
         """Creates a job and queues it."""
-        started = time.monotonic()
-        try:
-            return await self._create(request, tuple(context.invocation_metadata() or ()))
-        except FetchboxError as error:
-            metrics.JOBS_REFUSED.labels(reason=reason_name(error.reason)).inc()
-            raise
-        finally:
-            metrics.SUBMIT_SECONDS.observe(time.monotonic() - started)
+        with _submit():
+            return await self._create(request, _sender(context))
+
+    async def CreateJobs(self, request: pb.CreateJobsRequest, context: Context) -> pb.CreateJobsResponse:
+        """Creates many jobs and queues them."""
+        with _submit():
+            return await self._batches.create(request, _sender(context))
+
+    async def CreateJobStream(
+        self, request_iterator: AsyncIterator[pb.CreateJobStreamRequest], context: Context
+    ) -> AsyncIterator[pb.CreateJobStreamResponse]:
+        """Creates jobs as long as orders come."""
+        async for result in self._batches.stream(request_iterator, _sender(context)):
+            yield result
 
     async def GetJob(self, request: pb.GetJobRequest, context: Context) -> Job:
         """Reads one job."""
@@ -113,14 +124,13 @@ class TaskService(TaskServiceServicer):
         await self._announcer.announce(request.job_id)
         return await self._seen(request.job_id)
 
-    async def _create(self, request: pb.CreateJobRequest, metadata: tuple[tuple[str, str | bytes], ...]) -> Job:
-        caller = current_caller()
-        order = read_order(request, metadata, caller, self._config)
+    async def _create(self, request: pb.CreateJobRequest, sender: Sender) -> Job:
+        order = read_order(request, sender, self._config)
         self._secrets.require_task(order.new.task, order.new.tenant)
         heavy = len(request.payload) > HEAVY_BYTES
         order = await self._offload.run(heavy, partial(checked, order, request, self._config.tasks))
         await self._rate.take(order.new.tenant)
-        return await self._running.to_the_end(self._creator.create(order, caller))
+        return await self._running.to_the_end(self._creator.create(order, sender.caller))
 
     async def _seen(self, job_id: str) -> Job:
         """A job that is there and the caller's to see."""
@@ -128,3 +138,20 @@ class TaskService(TaskServiceServicer):
         if found is None or not task_views.may_see(current_caller(), found.record):
             raise no_job(job_id)
         return task_views.whole(found)
+
+
+def _sender(context: Context) -> Sender:
+    return Sender.of(tuple(context.invocation_metadata() or ()), current_caller())
+
+
+@contextmanager
+def _submit() -> Iterator[None]:
+    """Measures a submit, and counts one that is refused."""
+    started = time.monotonic()
+    try:
+        yield
+    except FetchboxError as error:
+        metrics.JOBS_REFUSED.labels(reason_name(error.reason)).inc()
+        raise
+    finally:
+        metrics.SUBMIT_SECONDS.observe(time.monotonic() - started)

@@ -20,17 +20,22 @@ class RateLimit:
 
         Raises `RATE_LIMITED` with the seconds until the second is over.
         """
+        _, refusal = await self.take_some(tenant, 1, what)
+        if refusal is not None:
+            raise refusal
+
+    async def take_some(self, tenant: str, wanted: int, what: str = "submits") -> tuple[int, FetchboxError | None]:
+        """Counts so many submits; how many of them may come, the first ones, and the refusal of the others."""
         if not self._per_second:
-            return
+            return wanted, None
         key = keys.rate_limit(tenant, what)
         async with self._clients.commands.pipeline(transaction=True) as batch:
             batch.set(key, 0, px=_WINDOW_MS, nx=True)
-            batch.incr(key)
+            batch.incrby(key, wanted)
             batch.pttl(key)
             _, count, left_ms = await batch.execute()
-        if count > self._per_second:
-            raise FetchboxError(
-                errors_pb2.REASON_RATE_LIMITED,
-                f"more than {self._per_second} submits in a second",
-                retry_after=max(left_ms, 1) / 1000,
-            )
+        if count <= self._per_second:
+            return wanted, None
+        problem = f"more than {self._per_second} submits in a second"
+        refusal = FetchboxError(errors_pb2.REASON_RATE_LIMITED, problem, retry_after=max(left_ms, 1) / 1000)
+        return max(0, wanted - count + self._per_second), refusal

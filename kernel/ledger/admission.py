@@ -9,8 +9,9 @@ no timer: a single creation takes two round trips, and so do five hundred.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from fetchbox.config.v1 import config_pb2
@@ -64,13 +65,21 @@ class Keep:
     """The answer for a job that was created at a time in ms."""
 
 
+Wanted = tuple[NewTask, Keep | None]
+"""A job that is to be, and what is kept under its idempotency key."""
+
+
 @dataclass
 class FullError(Exception):
-    """There is no room: `count` jobs wait or run, of the task alone where `of_task`; the oldest for `oldest_ms`."""
+    """There is no room: `count` jobs wait or run, of the task alone where `of_task`; the oldest for `oldest_ms`.
+
+    `place` is that of the job without room among those that are made all or none.
+    """
 
     count: int
     of_task: bool
     oldest_ms: int
+    place: int = 0
 
 
 @dataclass(slots=True, eq=False)
@@ -107,6 +116,8 @@ class TaskAdmission:
         self._link = Link(clients, "fetchbox-tasks", _SCRIPTS, seconds(config.redis.read_timeout))
         self._reached = reached
         self._gathered: list[_Item] = []
+        self._wholes: list[list[_Item]] = []
+        """Those that are admitted together or not at all."""
         self._admitted: list[_Item] = []
         self._wake = asyncio.Event()
         self._loop: asyncio.Task[None] | None = None
@@ -120,24 +131,32 @@ class TaskAdmission:
         loop, self._loop = self._loop, None
         await ended(loop)
         self._link.close()
-        for item in (*self._gathered, *self._admitted):
+        for item in chain(self._gathered, self._admitted, *self._wholes):
             item.fail(unavailable("The service stops."))
-        self._gathered, self._admitted = [], []
+        self._gathered, self._admitted, self._wholes = [], [], []
 
     async def create(self, new: NewTask, keep: Keep | None) -> int:
         """Creates a job; when it was created, in ms by the clock of Redis.
 
         `FullError` where there is no room; `UNAVAILABLE` leaves the outcome open.
         """
-        return await self._taken(_Item(new, keep, asyncio.get_running_loop().create_future()), self._gathered)
+        return await self.begin([(new, keep)])[0]
+
+    def begin(self, wanted: Iterable[Wanted], *, whole: bool = False) -> list[asyncio.Future[int]]:
+        """Begins to create jobs, each as `create` does; as a `whole`, all are admitted or each has the `FullError`."""
+        loop = asyncio.get_running_loop()
+        items = [_Item(new, keep, loop.create_future()) for new, keep in wanted]
+        if whole:
+            self._wholes.append(items)
+        else:
+            self._gathered += items
+        self._wake.set()
+        return [item.future for item in items]
 
     async def finish(self, new: NewTask, created_ms: int, keep: Keep | None) -> int:
         """Does what may be missing of a job whose record exists, since `created_ms`, which is the answer."""
         item = _Item(new, keep, asyncio.get_running_loop().create_future(), created_ms)
-        return await self._taken(item, self._admitted)
-
-    async def _taken(self, item: _Item, waiting: list[_Item]) -> int:
-        waiting.append(item)
+        self._admitted.append(item)
         self._wake.set()
         return await item.future
 
@@ -145,7 +164,7 @@ class TaskAdmission:
         while True:
             await self._wake.wait()
             self._wake.clear()
-            while self._gathered or self._admitted:
+            while self._gathered or self._admitted or self._wholes:
                 await self._cycle()
 
     async def _cycle(self) -> None:
@@ -153,25 +172,27 @@ class TaskAdmission:
         # After a loss those that are admitted go alone: a full memory refuses admissions, and them it must not hold up.
         lost = any(item.tries for item in following)
         asking, self._gathered = ([], self._gathered) if lost else _split(self._gathered)
-        commands = [*(self._made(item) for item in following), *self._asked(asking)]
+        wholes, self._wholes = ([], self._wholes) if lost else (self._wholes, [])
+        commands = [*map(self._made, following), *self._asked(asking), *(self._asked(one, 1)[0] for one in wholes)]
         try:
             replies = await self._link.run(commands)
         except PipeLost as error:
             self._again(following, self._admitted, error)
             self._again(asking, self._gathered, error)
+            for one in wholes:
+                self._again_whole(one, error)
         except asyncio.CancelledError:
             self._admitted[:0] = following
             self._gathered[:0] = asking
+            self._wholes[:0] = wholes
             raise
         except Exception as error:  # noqa: BLE001 - a fault of ours is shown to those whom it hit, and the others go on
             _log.exception("task_admission_broken", error)
-            for item in (*following, *asking):
+            for item in chain(following, asking, *wholes):
                 item.fail(error)
         else:
-            if following:
-                self._finish(following, replies[: len(following)])
-            if asking:
-                self._decide(asking, replies[-1])
+            self._finish(following, replies[: len(following)])
+            self._decide_all(asking, wholes, replies[len(following) :])
 
     def _made(self, item: _Item) -> Command:
         """The call of `task_accept`."""
@@ -202,10 +223,10 @@ class TaskAdmission:
             return 0
         return -1 if item.keep is None and not item.tries else item.new.ttl_s * 1000
 
-    def _asked(self, items: Sequence[_Item]) -> list[Command]:
+    def _asked(self, items: Sequence[_Item], whole: int = 0) -> list[Command]:
         if not items:
             return []
-        args: list[Any] = [self._config.tasks.max_backlog]
+        args: list[Any] = [self._config.tasks.max_backlog, whole]
         for item in items:
             args += (item.new.task, item.new.job_id, self._limit(item.new.task))
         return [command(self._admit, QUEUE_KEYS, args)]
@@ -223,19 +244,33 @@ class TaskAdmission:
             else:
                 item.done(reply[1])
 
-    def _decide(self, items: Sequence[_Item], reply: Any) -> None:
+    def _decide_all(self, asking: Sequence[_Item], wholes: Sequence[list[_Item]], replies: Sequence[Any]) -> None:
+        asked = [(asking, False)] if asking else []
+        asked += [(one, True) for one in wholes]
+        for (items, whole), reply in zip(asked, replies, strict=True):
+            self._decide(items, reply, whole)
+            self._reached("admitted")
+
+    def _decide(self, items: Sequence[_Item], reply: Any, whole: bool) -> None:
         if is_error(reply):
             for item in items:
                 item.fail(RuntimeError(str(reply)))
             return
-        now, oldest_ms = reply[0], reply[1]
-        for item, verdict in zip(items, reply[2:], strict=True):
+        now, oldest_ms, *verdicts = reply
+        refused = next((place for place, verdict in enumerate(verdicts) if verdict), None) if whole else None
+        for item, own in zip(items, verdicts, strict=True):
+            verdict = own if refused is None else verdicts[refused]
             if verdict == 0:
                 item.admitted_ms, item.tries = now, 0
                 self._admitted.append(item)
             else:
-                item.fail(FullError(abs(verdict), verdict < 0, oldest_ms))
-        self._reached("admitted")
+                item.fail(FullError(abs(verdict), verdict < 0, oldest_ms, refused or 0))
+
+    def _again_whole(self, items: list[_Item], error: PipeLost) -> None:
+        kept: list[_Item] = []
+        self._again(items, kept, error)
+        if kept:
+            self._wholes.append(kept)
 
     def _again(self, items: Sequence[_Item], waiting: list[_Item], error: PipeLost) -> None:
         """Those that were lost with the connection come again, ahead of the others, until their tries are used up."""

@@ -9,21 +9,22 @@ workers delete an entry when they acknowledge it. What workers of others acknowl
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from fetchbox.config.v1 import config_pb2
 from fetchbox.errors.v1 import errors_pb2
 from kernel.errors import FetchboxError
-from kernel.ledger.admission import FullError, Keep, NewTask, TaskAdmission
+from kernel.ledger.admission import FullError, Keep, NewTask, TaskAdmission, Wanted
 from kernel.ledger.leftovers import Leftovers
 from kernel.ledger.recalls import Recalls
 from kernel.redis import keys
 from kernel.redis.clients import RedisClients, Refused
 from kernel.telemetry.logs import get_logger
 
-__all__ = ["Keep", "NewTask", "Swept", "TaskQueue"]
+__all__ = ["Keep", "NewTask", "Swept", "TaskQueue", "Wanted"]
 
 _log = get_logger(__name__)
 _SWEEP = 100
@@ -87,15 +88,23 @@ class TaskQueue:
         there is a job. A repetition for a job that is under way finishes it. `keep`, where there is one, is kept in the
         step that makes the job.
         """
-        try:
-            return await self._admission.create(new, keep)
-        except FullError as full:
-            if self._leftovers is None or not await self._leftovers.made_room():
-                raise _refused(new, full) from full
-        try:
-            return await self._admission.create(new, keep)
-        except FullError as full:
-            raise _refused(new, full) from full
+        (made,) = await self.create_many([(new, keep)])
+        if isinstance(made, Exception):
+            raise made
+        return made
+
+    async def create_many(self, wanted: Sequence[Wanted], *, whole: bool = False) -> list[int | Exception]:
+        """Each job as `create` would; when it was created, or the error. As a `whole`, all are admitted or none is."""
+        made = await _ended(self._admission.begin(wanted, whole=whole))
+        full = [place for place, outcome in enumerate(made) if isinstance(outcome, FullError)]
+        if full and self._leftovers is not None and await self._leftovers.made_room():
+            again = await _ended(self._admission.begin([wanted[place] for place in full], whole=whole))
+            for place, outcome in zip(full, again, strict=True):
+                made[place] = outcome
+        for place, outcome in enumerate(made):
+            if isinstance(outcome, FullError):
+                made[place] = _refused(wanted[outcome.place if whole else place][0], outcome)
+        return made
 
     async def finish(self, new: NewTask, created_ms: int, keep: Keep | None = None) -> int:
         """Does what may be missing of a job whose record exists since `created_ms`, which is the answer."""
@@ -120,6 +129,17 @@ class TaskQueue:
                 _log.warn("creation_unreadable", job_id=job_id, error=error)
                 await self._clients.commands.execute_command("ZADD", outbox, "XX", now, member)
         return Swept(counts["queued"], counts["dropped"])
+
+
+async def _ended(futures: Sequence[asyncio.Future[int]]) -> list[int | Exception]:
+    """What each came to. They end in the order of their beginning, or nearly so."""
+    found: list[int | Exception] = []
+    for future in futures:
+        try:
+            found.append(await future)
+        except Exception as error:  # noqa: BLE001 - each has an outcome of its own
+            found.append(error)
+    return found
 
 
 def _refused(new: NewTask, full: FullError) -> FetchboxError:

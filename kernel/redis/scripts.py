@@ -59,7 +59,7 @@ PUBLISH_ONCE = Script("publish_once", ("lane", "replays"), ("once", "keep_ms", "
 
 # The creation of a task job.
 TASK_ADMIT = Script(
-    "task_admit", ("stream", "outbox", "open", "noted"), ("max_backlog",), ("task", "job_id", "task_max")
+    "task_admit", ("stream", "outbox", "open", "noted"), ("max_backlog", "whole"), ("task", "job_id", "task_max")
 )
 TASK_ACCEPT = Script(
     "task_accept",

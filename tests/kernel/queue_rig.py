@@ -59,7 +59,7 @@ class QueueRig:
 
     async def admit(self, new: NewTask, limit: int = 200, task_limit: int = 0) -> int:
         """The first step alone: 0 where there was room."""
-        reply = await self.clients.call(scripts.TASK_ADMIT, QUEUE_KEYS, [limit, new.task, new.job_id, task_limit])
+        reply = await self.clients.call(scripts.TASK_ADMIT, QUEUE_KEYS, [limit, 0, new.task, new.job_id, task_limit])
         return int(reply[2])
 
     async def make(self, new: NewTask, *, fresh_ms: int = -1, key: str = "") -> int:

@@ -84,8 +84,8 @@ QUEUE = keys.QUEUE
 RECALL = [*QUEUE_KEYS, keys.redo(QUEUE), keys.delayed(QUEUE), keys.lease(QUEUE), keys.replays(QUEUE)]
 ACCEPT = [keys.job("n"), keys.job_events("n"), *QUEUE_KEYS, keys.job_index(), keys.expiring_index(), keys.STATES]
 CASES = {
-    "task_admit": Case(scripts.TASK_ADMIT, QUEUE_KEYS, [10**6, "chat", "n", 10**6, "plan", "m", 10**6], _outbox),
-    "task_admit, full": Case(scripts.TASK_ADMIT, QUEUE_KEYS, [1, "chat", "n", 1, "plan", "m", 1], _outbox),
+    "task_admit": Case(scripts.TASK_ADMIT, QUEUE_KEYS, [10**6, 0, "chat", "n", 10**6, "plan", "m", 10**6], _outbox),
+    "task_admit, full": Case(scripts.TASK_ADMIT, QUEUE_KEYS, [1, 1, "chat", "n", 1, "plan", "m", 1], _outbox),
     "task_accept": Case(
         scripts.TASK_ACCEPT,
         [*ACCEPT, keys.job("n")],

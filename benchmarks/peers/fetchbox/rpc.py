@@ -2,13 +2,14 @@
 
 import json
 import os
+from collections.abc import Sequence
 from typing import Any
 
 import grpc
 import ledger
 from redis.asyncio import Redis
 
-from fetchbox.task.v1.task_service_pb2 import CreateJobRequest
+from fetchbox.task.v1.task_service_pb2 import CreateJobRequest, CreateJobsRequest
 from fetchbox.task.v1.task_service_pb2_grpc import TaskServiceStub
 
 PACKAGES = ("fetchbox", "redis", "hiredis", "protobuf", "grpcio", "uvloop")
@@ -33,6 +34,13 @@ class Client:
         request = CreateJobRequest(task="chat", payload=json.dumps(payload).encode())
         job = await self._stub.CreateJob(request, wait_for_ready=True)
         return str(job.job_id)
+
+    async def enqueue_many(self, payloads: Sequence[dict[str, Any]]) -> None:
+        """All in one call."""
+        orders = [CreateJobRequest(task="chat", payload=json.dumps(payload).encode()) for payload in payloads]
+        answer = await self._stub.CreateJobs(CreateJobsRequest(requests=orders), wait_for_ready=True)
+        if answer.refused:
+            raise RuntimeError(f"{answer.refused} of {len(orders)} jobs were refused: {answer.results[0]}")
 
     async def done(self, job_id: str) -> bool:
         """Whether it ended well."""

@@ -27,9 +27,10 @@ from fetchbox.gateway.v1 import options_pb2 as fetchbox_dot_gateway_dot_v1_dot_o
 from fetchbox.operator.v1 import job_pb2 as fetchbox_dot_operator_dot_v1_dot_job__pb2
 from fetchbox.task.v1 import job_pb2 as fetchbox_dot_task_dot_v1_dot_job__pb2
 from google.api import annotations_pb2 as google_dot_api_dot_annotations__pb2
+from google.rpc import status_pb2 as google_dot_rpc_dot_status__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#fetchbox/task/v1/task_service.proto\x12\x10\x66\x65tchbox.task.v1\x1a\x1b\x62uf/validate/validate.proto\x1a!fetchbox/gateway/v1/options.proto\x1a\x1e\x66\x65tchbox/operator/v1/job.proto\x1a\x1a\x66\x65tchbox/task/v1/job.proto\x1a\x1cgoogle/api/annotations.proto\"\xef\x01\n\x10\x43reateJobRequest\x12=\n\x04task\x18\x01 \x01(\tB)\xbaH&r$R\x04\x63hatR\x04planR\x04\x63odeR\x04toolR\x03ragR\x05\x65mbedR\x04task\x12%\n\x07payload\x18\x02 \x01(\x0c\x42\x0b\xbaH\x04z\x02\x10\x01\xc8\xbc\x18\x01R\x07payload\x12\'\n\x05ttl_s\x18\x03 \x01(\x05\x42\x0c\xbaH\t\x1a\x07\x18\x80\x9a\x9e\x01(<H\x00R\x05ttl_s\x88\x01\x01\x12\x42\n\x0fidempotency_key\x18\x04 \x01(\tB\x18\xbaH\x15r\x10\x32\x0e^[!-~]{1,256}$\xd8\x01\x01R\x0fidempotency_keyB\x08\n\x06_ttl_s\"F\n\rGetJobRequest\x12\x35\n\x06job_id\x18\x01 \x01(\tB\x1d\xbaH\x1ar\x18\x32\x16^[A-Za-z0-9_-]{1,128}$R\x06job_id\"\x90\x02\n\x0fListJobsRequest\x12%\n\tpage_size\x18\x01 \x01(\x05\x42\x07\xbaH\x04\x1a\x02(\x00R\tpage_size\x12\x1e\n\npage_token\x18\x02 \x01(\tR\npage_token\x12L\n\x04task\x18\x03 \x01(\tB8\xbaH5r3R\x00R\x04\x63hatR\x04planR\x04\x63odeR\x04toolR\x03ragR\x05\x65mbedR\x05\x66\x65tchR\x04stepR\x04task\x12P\n\x06status\x18\x04 \x01(\tB8\xbaH5r3R\x00R\x06queuedR\x07runningR\x04\x64oneR\x07partialR\x05\x65rrorR\x08\x63\x61nceledR\x06status\x12\x16\n\x06tenant\x18\x05 \x01(\tR\x06tenant\"\x9c\x01\n\x10ListJobsResponse\x12)\n\x04jobs\x18\x01 \x03(\x0b\x32\x15.fetchbox.task.v1.JobR\x04jobs\x12(\n\x0fnext_page_token\x18\x02 \x01(\tR\x0fnext_page_token\x12\x33\n\x06\x63ounts\x18\x03 \x01(\x0b\x32\x1b.fetchbox.task.v1.JobCountsR\x06\x63ounts\"\x9d\x01\n\tJobCounts\x12\x16\n\x06queued\x18\x01 \x01(\x03R\x06queued\x12\x18\n\x07running\x18\x02 \x01(\x03R\x07running\x12\x12\n\x04\x64one\x18\x03 \x01(\x03R\x04\x64one\x12\x18\n\x07partial\x18\x04 \x01(\x03R\x07partial\x12\x14\n\x05\x65rror\x18\x05 \x01(\x03R\x05\x65rror\x12\x1a\n\x08\x63\x61nceled\x18\x06 \x01(\x03R\x08\x63\x61nceled\"\x93\x01\n\x0fWatchJobRequest\x12\x35\n\x06job_id\x18\x01 \x01(\tB\x1d\xbaH\x1ar\x18\x32\x16^[A-Za-z0-9_-]{1,128}$R\x06job_id\x12I\n\rlast_event_id\x18\x02 \x01(\tB#\xbaH r\x1b\x32\x19^[0-9]{1,20}-[0-9]{1,20}$\xd8\x01\x01R\rlast_event_id\"I\n\x10\x43\x61ncelJobRequest\x12\x35\n\x06job_id\x18\x01 \x01(\tB\x1d\xbaH\x1ar\x18\x32\x16^[A-Za-z0-9_-]{1,128}$R\x06job_id2\xcb\x04\n\x0bTaskService\x12s\n\tCreateJob\x12\".fetchbox.task.v1.CreateJobRequest\x1a\x15.fetchbox.task.v1.Job\"+\xc2\xbc\x18\x14\x08\xca\x01\x12\x0fidempotency-key\x82\xd3\xe4\x93\x02\r\"\x08/v1/jobs:\x01*\x12[\n\x06GetJob\x12\x1f.fetchbox.task.v1.GetJobRequest\x1a\x15.fetchbox.task.v1.Job\"\x19\x82\xd3\xe4\x93\x02\x13\x12\x11/v1/jobs/{job_id}\x12\x63\n\x08ListJobs\x12!.fetchbox.task.v1.ListJobsRequest\x1a\".fetchbox.task.v1.ListJobsResponse\"\x10\x82\xd3\xe4\x93\x02\n\x12\x08/v1/jobs\x12\x97\x01\n\x08WatchJob\x12!.fetchbox.task.v1.WatchJobRequest\x1a\x1e.fetchbox.operator.v1.JobEvent\"F\xc2\xbc\x18\"\x1a\rlast_event_id2\x11text/event-stream\x82\xd3\xe4\x93\x02\x1a\x12\x18/v1/jobs/{job_id}/events0\x01\x12k\n\tCancelJob\x12\".fetchbox.task.v1.CancelJobRequest\x1a\x15.fetchbox.task.v1.Job\"#\x82\xd3\xe4\x93\x02\x1d\"\x18/v1/jobs/{job_id}/cancel:\x01*b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#fetchbox/task/v1/task_service.proto\x12\x10\x66\x65tchbox.task.v1\x1a\x1b\x62uf/validate/validate.proto\x1a!fetchbox/gateway/v1/options.proto\x1a\x1e\x66\x65tchbox/operator/v1/job.proto\x1a\x1a\x66\x65tchbox/task/v1/job.proto\x1a\x1cgoogle/api/annotations.proto\x1a\x17google/rpc/status.proto\"\xef\x01\n\x10\x43reateJobRequest\x12=\n\x04task\x18\x01 \x01(\tB)\xbaH&r$R\x04\x63hatR\x04planR\x04\x63odeR\x04toolR\x03ragR\x05\x65mbedR\x04task\x12%\n\x07payload\x18\x02 \x01(\x0c\x42\x0b\xbaH\x04z\x02\x10\x01\xc8\xbc\x18\x01R\x07payload\x12\'\n\x05ttl_s\x18\x03 \x01(\x05\x42\x0c\xbaH\t\x1a\x07\x18\x80\x9a\x9e\x01(<H\x00R\x05ttl_s\x88\x01\x01\x12\x42\n\x0fidempotency_key\x18\x04 \x01(\tB\x18\xbaH\x15r\x10\x32\x0e^[!-~]{1,256}$\xd8\x01\x01R\x0fidempotency_keyB\x08\n\x06_ttl_s\"\x87\x01\n\x11\x43reateJobsRequest\x12P\n\x08requests\x18\x01 \x03(\x0b\x32\".fetchbox.task.v1.CreateJobRequestB\x10\xbaH\r\x92\x01\n\x08\x01\x10\xe8\x07\"\x03\xd8\x01\x03R\x08requests\x12 \n\x0b\x61ll_or_none\x18\x02 \x01(\x08R\x0b\x61ll_or_none\"\x87\x01\n\x12\x43reateJobsResponse\x12;\n\x07results\x18\x01 \x03(\x0b\x32!.fetchbox.task.v1.CreateJobResultR\x07results\x12\x1a\n\x08\x61\x63\x63\x65pted\x18\x02 \x01(\x05R\x08\x61\x63\x63\x65pted\x12\x18\n\x07refused\x18\x03 \x01(\x05R\x07refused\"s\n\x0f\x43reateJobResult\x12)\n\x03job\x18\x01 \x01(\x0b\x32\x15.fetchbox.task.v1.JobH\x00R\x03job\x12*\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x12.google.rpc.StatusH\x00R\x05\x65rrorB\t\n\x07outcome\"n\n\x16\x43reateJobStreamRequest\x12\x16\n\x06number\x18\x01 \x01(\x03R\x06number\x12<\n\x07request\x18\x02 \x01(\x0b\x32\".fetchbox.task.v1.CreateJobRequestR\x07request\"l\n\x17\x43reateJobStreamResponse\x12\x16\n\x06number\x18\x01 \x01(\x03R\x06number\x12\x39\n\x06result\x18\x02 \x01(\x0b\x32!.fetchbox.task.v1.CreateJobResultR\x06result\"F\n\rGetJobRequest\x12\x35\n\x06job_id\x18\x01 \x01(\tB\x1d\xbaH\x1ar\x18\x32\x16^[A-Za-z0-9_-]{1,128}$R\x06job_id\"\x90\x02\n\x0fListJobsRequest\x12%\n\tpage_size\x18\x01 \x01(\x05\x42\x07\xbaH\x04\x1a\x02(\x00R\tpage_size\x12\x1e\n\npage_token\x18\x02 \x01(\tR\npage_token\x12L\n\x04task\x18\x03 \x01(\tB8\xbaH5r3R\x00R\x04\x63hatR\x04planR\x04\x63odeR\x04toolR\x03ragR\x05\x65mbedR\x05\x66\x65tchR\x04stepR\x04task\x12P\n\x06status\x18\x04 \x01(\tB8\xbaH5r3R\x00R\x06queuedR\x07runningR\x04\x64oneR\x07partialR\x05\x65rrorR\x08\x63\x61nceledR\x06status\x12\x16\n\x06tenant\x18\x05 \x01(\tR\x06tenant\"\x9c\x01\n\x10ListJobsResponse\x12)\n\x04jobs\x18\x01 \x03(\x0b\x32\x15.fetchbox.task.v1.JobR\x04jobs\x12(\n\x0fnext_page_token\x18\x02 \x01(\tR\x0fnext_page_token\x12\x33\n\x06\x63ounts\x18\x03 \x01(\x0b\x32\x1b.fetchbox.task.v1.JobCountsR\x06\x63ounts\"\x9d\x01\n\tJobCounts\x12\x16\n\x06queued\x18\x01 \x01(\x03R\x06queued\x12\x18\n\x07running\x18\x02 \x01(\x03R\x07running\x12\x12\n\x04\x64one\x18\x03 \x01(\x03R\x04\x64one\x12\x18\n\x07partial\x18\x04 \x01(\x03R\x07partial\x12\x14\n\x05\x65rror\x18\x05 \x01(\x03R\x05\x65rror\x12\x1a\n\x08\x63\x61nceled\x18\x06 \x01(\x03R\x08\x63\x61nceled\"\x93\x01\n\x0fWatchJobRequest\x12\x35\n\x06job_id\x18\x01 \x01(\tB\x1d\xbaH\x1ar\x18\x32\x16^[A-Za-z0-9_-]{1,128}$R\x06job_id\x12I\n\rlast_event_id\x18\x02 \x01(\tB#\xbaH r\x1b\x32\x19^[0-9]{1,20}-[0-9]{1,20}$\xd8\x01\x01R\rlast_event_id\"I\n\x10\x43\x61ncelJobRequest\x12\x35\n\x06job_id\x18\x01 \x01(\tB\x1d\xbaH\x1ar\x18\x32\x16^[A-Za-z0-9_-]{1,128}$R\x06job_id2\xcf\x06\n\x0bTaskService\x12s\n\tCreateJob\x12\".fetchbox.task.v1.CreateJobRequest\x1a\x15.fetchbox.task.v1.Job\"+\xc2\xbc\x18\x14\x08\xca\x01\x12\x0fidempotency-key\x82\xd3\xe4\x93\x02\r\"\x08/v1/jobs:\x01*\x12y\n\nCreateJobs\x12#.fetchbox.task.v1.CreateJobsRequest\x1a$.fetchbox.task.v1.CreateJobsResponse\" \xc2\xbc\x18\x03\x08\xca\x01\x82\xd3\xe4\x93\x02\x13\"\x0e/v1/jobs:batch:\x01*\x12\x86\x01\n\x0f\x43reateJobStream\x12(.fetchbox.task.v1.CreateJobStreamRequest\x1a).fetchbox.task.v1.CreateJobStreamResponse\"\x1a\x82\xd3\xe4\x93\x02\x14\"\x0f/v1/jobs:stream:\x01*(\x01\x30\x01\x12[\n\x06GetJob\x12\x1f.fetchbox.task.v1.GetJobRequest\x1a\x15.fetchbox.task.v1.Job\"\x19\x82\xd3\xe4\x93\x02\x13\x12\x11/v1/jobs/{job_id}\x12\x63\n\x08ListJobs\x12!.fetchbox.task.v1.ListJobsRequest\x1a\".fetchbox.task.v1.ListJobsResponse\"\x10\x82\xd3\xe4\x93\x02\n\x12\x08/v1/jobs\x12\x97\x01\n\x08WatchJob\x12!.fetchbox.task.v1.WatchJobRequest\x1a\x1e.fetchbox.operator.v1.JobEvent\"F\xc2\xbc\x18\"\x1a\rlast_event_id2\x11text/event-stream\x82\xd3\xe4\x93\x02\x1a\x12\x18/v1/jobs/{job_id}/events0\x01\x12k\n\tCancelJob\x12\".fetchbox.task.v1.CancelJobRequest\x1a\x15.fetchbox.task.v1.Job\"#\x82\xd3\xe4\x93\x02\x1d\"\x18/v1/jobs/{job_id}/cancel:\x01*b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -44,6 +45,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_CREATEJOBREQUEST'].fields_by_name['ttl_s']._serialized_options = b'\272H\t\032\007\030\200\232\236\001(<'
   _globals['_CREATEJOBREQUEST'].fields_by_name['idempotency_key']._loaded_options = None
   _globals['_CREATEJOBREQUEST'].fields_by_name['idempotency_key']._serialized_options = b'\272H\025r\0202\016^[!-~]{1,256}$\330\001\001'
+  _globals['_CREATEJOBSREQUEST'].fields_by_name['requests']._loaded_options = None
+  _globals['_CREATEJOBSREQUEST'].fields_by_name['requests']._serialized_options = b'\272H\r\222\001\n\010\001\020\350\007\"\003\330\001\003'
   _globals['_GETJOBREQUEST'].fields_by_name['job_id']._loaded_options = None
   _globals['_GETJOBREQUEST'].fields_by_name['job_id']._serialized_options = b'\272H\032r\0302\026^[A-Za-z0-9_-]{1,128}$'
   _globals['_LISTJOBSREQUEST'].fields_by_name['page_size']._loaded_options = None
@@ -60,6 +63,10 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_CANCELJOBREQUEST'].fields_by_name['job_id']._serialized_options = b'\272H\032r\0302\026^[A-Za-z0-9_-]{1,128}$'
   _globals['_TASKSERVICE'].methods_by_name['CreateJob']._loaded_options = None
   _globals['_TASKSERVICE'].methods_by_name['CreateJob']._serialized_options = b'\302\274\030\024\010\312\001\022\017idempotency-key\202\323\344\223\002\r\"\010/v1/jobs:\001*'
+  _globals['_TASKSERVICE'].methods_by_name['CreateJobs']._loaded_options = None
+  _globals['_TASKSERVICE'].methods_by_name['CreateJobs']._serialized_options = b'\302\274\030\003\010\312\001\202\323\344\223\002\023\"\016/v1/jobs:batch:\001*'
+  _globals['_TASKSERVICE'].methods_by_name['CreateJobStream']._loaded_options = None
+  _globals['_TASKSERVICE'].methods_by_name['CreateJobStream']._serialized_options = b'\202\323\344\223\002\024\"\017/v1/jobs:stream:\001*'
   _globals['_TASKSERVICE'].methods_by_name['GetJob']._loaded_options = None
   _globals['_TASKSERVICE'].methods_by_name['GetJob']._serialized_options = b'\202\323\344\223\002\023\022\021/v1/jobs/{job_id}'
   _globals['_TASKSERVICE'].methods_by_name['ListJobs']._loaded_options = None
@@ -68,20 +75,30 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_TASKSERVICE'].methods_by_name['WatchJob']._serialized_options = b'\302\274\030\"\032\rlast_event_id2\021text/event-stream\202\323\344\223\002\032\022\030/v1/jobs/{job_id}/events'
   _globals['_TASKSERVICE'].methods_by_name['CancelJob']._loaded_options = None
   _globals['_TASKSERVICE'].methods_by_name['CancelJob']._serialized_options = b'\202\323\344\223\002\035\"\030/v1/jobs/{job_id}/cancel:\001*'
-  _globals['_CREATEJOBREQUEST']._serialized_start=212
-  _globals['_CREATEJOBREQUEST']._serialized_end=451
-  _globals['_GETJOBREQUEST']._serialized_start=453
-  _globals['_GETJOBREQUEST']._serialized_end=523
-  _globals['_LISTJOBSREQUEST']._serialized_start=526
-  _globals['_LISTJOBSREQUEST']._serialized_end=798
-  _globals['_LISTJOBSRESPONSE']._serialized_start=801
-  _globals['_LISTJOBSRESPONSE']._serialized_end=957
-  _globals['_JOBCOUNTS']._serialized_start=960
-  _globals['_JOBCOUNTS']._serialized_end=1117
-  _globals['_WATCHJOBREQUEST']._serialized_start=1120
-  _globals['_WATCHJOBREQUEST']._serialized_end=1267
-  _globals['_CANCELJOBREQUEST']._serialized_start=1269
-  _globals['_CANCELJOBREQUEST']._serialized_end=1342
-  _globals['_TASKSERVICE']._serialized_start=1345
-  _globals['_TASKSERVICE']._serialized_end=1932
+  _globals['_CREATEJOBREQUEST']._serialized_start=237
+  _globals['_CREATEJOBREQUEST']._serialized_end=476
+  _globals['_CREATEJOBSREQUEST']._serialized_start=479
+  _globals['_CREATEJOBSREQUEST']._serialized_end=614
+  _globals['_CREATEJOBSRESPONSE']._serialized_start=617
+  _globals['_CREATEJOBSRESPONSE']._serialized_end=752
+  _globals['_CREATEJOBRESULT']._serialized_start=754
+  _globals['_CREATEJOBRESULT']._serialized_end=869
+  _globals['_CREATEJOBSTREAMREQUEST']._serialized_start=871
+  _globals['_CREATEJOBSTREAMREQUEST']._serialized_end=981
+  _globals['_CREATEJOBSTREAMRESPONSE']._serialized_start=983
+  _globals['_CREATEJOBSTREAMRESPONSE']._serialized_end=1091
+  _globals['_GETJOBREQUEST']._serialized_start=1093
+  _globals['_GETJOBREQUEST']._serialized_end=1163
+  _globals['_LISTJOBSREQUEST']._serialized_start=1166
+  _globals['_LISTJOBSREQUEST']._serialized_end=1438
+  _globals['_LISTJOBSRESPONSE']._serialized_start=1441
+  _globals['_LISTJOBSRESPONSE']._serialized_end=1597
+  _globals['_JOBCOUNTS']._serialized_start=1600
+  _globals['_JOBCOUNTS']._serialized_end=1757
+  _globals['_WATCHJOBREQUEST']._serialized_start=1760
+  _globals['_WATCHJOBREQUEST']._serialized_end=1907
+  _globals['_CANCELJOBREQUEST']._serialized_start=1909
+  _globals['_CANCELJOBREQUEST']._serialized_end=1982
+  _globals['_TASKSERVICE']._serialized_start=1985
+  _globals['_TASKSERVICE']._serialized_end=2832
 # @@protoc_insertion_point(module_scope)

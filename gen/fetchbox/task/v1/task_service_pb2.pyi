@@ -8,6 +8,7 @@ from fetchbox.task.v1 import job_pb2 as _job_pb2
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
+from google.rpc import status_pb2 as _status_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -58,6 +59,156 @@ class CreateJobRequest(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__ttl_s) -> _WhichOneofReturnType__ttl_s | None: ...
 
 Global___CreateJobRequest: _TypeAlias = CreateJobRequest  # noqa: Y015
+
+@_typing.final
+class CreateJobsRequest(_message.Message):
+    """Task jobs to create."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REQUESTS_FIELD_NUMBER: _builtins.int
+    ALL_OR_NONE_FIELD_NUMBER: _builtins.int
+    all_or_none: _builtins.bool
+    """Whether one refused job refuses all of them."""
+    @_builtins.property
+    def requests(self) -> _containers.RepeatedCompositeFieldContainer[Global___CreateJobRequest]:
+        """What to create; the payloads have at most 4,194,304 bytes together. A job that breaks a rule has an error as its
+        result; the others are made all the same. The metadata `idempotency-key` is refused: each job names its own.
+        """
+
+    def __init__(
+        self,
+        *,
+        requests: _abc.Iterable[Global___CreateJobRequest] | None = ...,
+        all_or_none: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["all_or_none", b"all_or_none", "requests", b"requests"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CreateJobsRequest: _TypeAlias = CreateJobsRequest  # noqa: Y015
+
+@_typing.final
+class CreateJobsResponse(_message.Message):
+    """What became of the jobs of a batch."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RESULTS_FIELD_NUMBER: _builtins.int
+    ACCEPTED_FIELD_NUMBER: _builtins.int
+    REFUSED_FIELD_NUMBER: _builtins.int
+    accepted: _builtins.int
+    """How many results hold a job."""
+    refused: _builtins.int
+    """How many results hold an error."""
+    @_builtins.property
+    def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___CreateJobResult]:
+        """One result for each request, in their order."""
+
+    def __init__(
+        self,
+        *,
+        results: _abc.Iterable[Global___CreateJobResult] | None = ...,
+        accepted: _builtins.int = ...,
+        refused: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted", "refused", b"refused", "results", b"results"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CreateJobsResponse: _TypeAlias = CreateJobsResponse  # noqa: Y015
+
+@_typing.final
+class CreateJobResult(_message.Message):
+    """What became of one order."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def job(self) -> _job_pb2.Job:
+        """The job as it was when it was created, without its payload."""
+
+    @_builtins.property
+    def error(self) -> _status_pb2.Status:
+        """Why there is none, with the reason in an `ErrorInfo`: what `CreateJob` would have answered."""
+
+    def __init__(
+        self,
+        *,
+        job: _job_pb2.Job | None = ...,
+        error: _status_pb2.Status | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "job", b"job", "outcome", b"outcome"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "job", b"job", "outcome", b"outcome"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_outcome: _TypeAlias = _typing.Literal["job", "error"]  # noqa: Y015
+    _WhichOneofArgType_outcome: _TypeAlias = _typing.Literal["outcome", b"outcome"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_outcome) -> _WhichOneofReturnType_outcome | None: ...
+
+Global___CreateJobResult: _TypeAlias = CreateJobResult  # noqa: Y015
+
+@_typing.final
+class CreateJobStreamRequest(_message.Message):
+    """One order of a stream."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NUMBER_FIELD_NUMBER: _builtins.int
+    REQUEST_FIELD_NUMBER: _builtins.int
+    number: _builtins.int
+    """Any number; its result has the same."""
+    @_builtins.property
+    def request(self) -> Global___CreateJobRequest:
+        """What to create. The metadata `idempotency-key` is refused: each order names its own."""
+
+    def __init__(
+        self,
+        *,
+        number: _builtins.int = ...,
+        request: Global___CreateJobRequest | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["request", b"request"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["number", b"number", "request", b"request"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CreateJobStreamRequest: _TypeAlias = CreateJobStreamRequest  # noqa: Y015
+
+@_typing.final
+class CreateJobStreamResponse(_message.Message):
+    """What became of one order of a stream."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NUMBER_FIELD_NUMBER: _builtins.int
+    RESULT_FIELD_NUMBER: _builtins.int
+    number: _builtins.int
+    """The number of the order."""
+    @_builtins.property
+    def result(self) -> Global___CreateJobResult:
+        """What became of it."""
+
+    def __init__(
+        self,
+        *,
+        number: _builtins.int = ...,
+        result: Global___CreateJobResult | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["result", b"result"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["number", b"number", "result", b"result"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CreateJobStreamResponse: _TypeAlias = CreateJobStreamResponse  # noqa: Y015
 
 @_typing.final
 class GetJobRequest(_message.Message):

@@ -42,6 +42,16 @@ class TaskServiceStub:
                 request_serializer=fetchbox_dot_task_dot_v1_dot_task__service__pb2.CreateJobRequest.SerializeToString,
                 response_deserializer=fetchbox_dot_task_dot_v1_dot_job__pb2.Job.FromString,
                 _registered_method=True)
+        self.CreateJobs = channel.unary_unary(
+                '/fetchbox.task.v1.TaskService/CreateJobs',
+                request_serializer=fetchbox_dot_task_dot_v1_dot_task__service__pb2.CreateJobsRequest.SerializeToString,
+                response_deserializer=fetchbox_dot_task_dot_v1_dot_task__service__pb2.CreateJobsResponse.FromString,
+                _registered_method=True)
+        self.CreateJobStream = channel.stream_stream(
+                '/fetchbox.task.v1.TaskService/CreateJobStream',
+                request_serializer=fetchbox_dot_task_dot_v1_dot_task__service__pb2.CreateJobStreamRequest.SerializeToString,
+                response_deserializer=fetchbox_dot_task_dot_v1_dot_task__service__pb2.CreateJobStreamResponse.FromString,
+                _registered_method=True)
         self.GetJob = channel.unary_unary(
                 '/fetchbox.task.v1.TaskService/GetJob',
                 request_serializer=fetchbox_dot_task_dot_v1_dot_task__service__pb2.GetJobRequest.SerializeToString,
@@ -73,6 +83,28 @@ class TaskServiceServicer:
         whatever dies afterwards, the job runs. `RATE_LIMITED`, with the seconds to wait, while the backlog is full.
         `UNAVAILABLE` leaves the outcome unknown: create again with the same idempotency key. The same key with the same
         request answers with the same job; with another request it is an `IDEMPOTENCY_CONFLICT`.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CreateJobs(self, request, context):
+        """Creates up to 1,000 task jobs in one call, each as `CreateJob` would. Each has its own idempotency key and its own
+        result: the job without its payload, or the error that `CreateJob` would have answered. The call itself fails only
+        where the batch as a whole is refused. With `all_or_none` no job is made where one is refused, whether by a rule,
+        by its idempotency key, by the rate of its tenant or by a backlog without room for all; the call then fails with
+        the first refusal, which names its place. `UNAVAILABLE` leaves the outcome unknown: send the batch again with the
+        same keys, and each job is made once.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CreateJobStream(self, request_iterator, context):
+        """Creates task jobs as long as orders come. Each order has a number of the client's choice and one result with that
+        number; results come in the order of their orders. The server has at most 256 orders of a stream in progress, and
+        reads on as it answers them. Where the stream breaks, the outcome of orders without a result is unknown: send them
+        again with the same idempotency keys. By REST the body is a JSON array or one JSON object a line, sent as a whole.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -115,6 +147,16 @@ def add_TaskServiceServicer_to_server(servicer, server):
                     servicer.CreateJob,
                     request_deserializer=fetchbox_dot_task_dot_v1_dot_task__service__pb2.CreateJobRequest.FromString,
                     response_serializer=fetchbox_dot_task_dot_v1_dot_job__pb2.Job.SerializeToString,
+            ),
+            'CreateJobs': grpc.unary_unary_rpc_method_handler(
+                    servicer.CreateJobs,
+                    request_deserializer=fetchbox_dot_task_dot_v1_dot_task__service__pb2.CreateJobsRequest.FromString,
+                    response_serializer=fetchbox_dot_task_dot_v1_dot_task__service__pb2.CreateJobsResponse.SerializeToString,
+            ),
+            'CreateJobStream': grpc.stream_stream_rpc_method_handler(
+                    servicer.CreateJobStream,
+                    request_deserializer=fetchbox_dot_task_dot_v1_dot_task__service__pb2.CreateJobStreamRequest.FromString,
+                    response_serializer=fetchbox_dot_task_dot_v1_dot_task__service__pb2.CreateJobStreamResponse.SerializeToString,
             ),
             'GetJob': grpc.unary_unary_rpc_method_handler(
                     servicer.GetJob,
@@ -165,6 +207,60 @@ class TaskService:
             '/fetchbox.task.v1.TaskService/CreateJob',
             fetchbox_dot_task_dot_v1_dot_task__service__pb2.CreateJobRequest.SerializeToString,
             fetchbox_dot_task_dot_v1_dot_job__pb2.Job.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CreateJobs(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fetchbox.task.v1.TaskService/CreateJobs',
+            fetchbox_dot_task_dot_v1_dot_task__service__pb2.CreateJobsRequest.SerializeToString,
+            fetchbox_dot_task_dot_v1_dot_task__service__pb2.CreateJobsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CreateJobStream(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/fetchbox.task.v1.TaskService/CreateJobStream',
+            fetchbox_dot_task_dot_v1_dot_task__service__pb2.CreateJobStreamRequest.SerializeToString,
+            fetchbox_dot_task_dot_v1_dot_task__service__pb2.CreateJobStreamResponse.FromString,
             options,
             channel_credentials,
             insecure,

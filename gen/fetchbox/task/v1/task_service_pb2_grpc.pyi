@@ -41,6 +41,20 @@ class TaskServiceStub:
     `UNAVAILABLE` leaves the outcome unknown: create again with the same idempotency key. The same key with the same
     request answers with the same job; with another request it is an `IDEMPOTENCY_CONFLICT`.
     """
+    CreateJobs: _grpc.UnaryUnaryMultiCallable[_task_service_pb2.CreateJobsRequest, _task_service_pb2.CreateJobsResponse]
+    """Creates up to 1,000 task jobs in one call, each as `CreateJob` would. Each has its own idempotency key and its own
+    result: the job without its payload, or the error that `CreateJob` would have answered. The call itself fails only
+    where the batch as a whole is refused. With `all_or_none` no job is made where one is refused, whether by a rule,
+    by its idempotency key, by the rate of its tenant or by a backlog without room for all; the call then fails with
+    the first refusal, which names its place. `UNAVAILABLE` leaves the outcome unknown: send the batch again with the
+    same keys, and each job is made once.
+    """
+    CreateJobStream: _grpc.StreamStreamMultiCallable[_task_service_pb2.CreateJobStreamRequest, _task_service_pb2.CreateJobStreamResponse]
+    """Creates task jobs as long as orders come. Each order has a number of the client's choice and one result with that
+    number; results come in the order of their orders. The server has at most 256 orders of a stream in progress, and
+    reads on as it answers them. Where the stream breaks, the outcome of orders without a result is unknown: send them
+    again with the same idempotency keys. By REST the body is a JSON array or one JSON object a line, sent as a whole.
+    """
     GetJob: _grpc.UnaryUnaryMultiCallable[_task_service_pb2.GetJobRequest, _job_pb2.Job]
     """Reads one task job or fetch job. `NOT_FOUND` for an id that is unknown, or whose `ttl_s` is over."""
     ListJobs: _grpc.UnaryUnaryMultiCallable[_task_service_pb2.ListJobsRequest, _task_service_pb2.ListJobsResponse]
@@ -64,6 +78,20 @@ class TaskServiceAsyncStub(TaskServiceStub):
     whatever dies afterwards, the job runs. `RATE_LIMITED`, with the seconds to wait, while the backlog is full.
     `UNAVAILABLE` leaves the outcome unknown: create again with the same idempotency key. The same key with the same
     request answers with the same job; with another request it is an `IDEMPOTENCY_CONFLICT`.
+    """
+    CreateJobs: _aio.UnaryUnaryMultiCallable[_task_service_pb2.CreateJobsRequest, _task_service_pb2.CreateJobsResponse]  # type: ignore[assignment]
+    """Creates up to 1,000 task jobs in one call, each as `CreateJob` would. Each has its own idempotency key and its own
+    result: the job without its payload, or the error that `CreateJob` would have answered. The call itself fails only
+    where the batch as a whole is refused. With `all_or_none` no job is made where one is refused, whether by a rule,
+    by its idempotency key, by the rate of its tenant or by a backlog without room for all; the call then fails with
+    the first refusal, which names its place. `UNAVAILABLE` leaves the outcome unknown: send the batch again with the
+    same keys, and each job is made once.
+    """
+    CreateJobStream: _aio.StreamStreamMultiCallable[_task_service_pb2.CreateJobStreamRequest, _task_service_pb2.CreateJobStreamResponse]  # type: ignore[assignment]
+    """Creates task jobs as long as orders come. Each order has a number of the client's choice and one result with that
+    number; results come in the order of their orders. The server has at most 256 orders of a stream in progress, and
+    reads on as it answers them. Where the stream breaks, the outcome of orders without a result is unknown: send them
+    again with the same idempotency keys. By REST the body is a JSON array or one JSON object a line, sent as a whole.
     """
     GetJob: _aio.UnaryUnaryMultiCallable[_task_service_pb2.GetJobRequest, _job_pb2.Job]  # type: ignore[assignment]
     """Reads one task job or fetch job. `NOT_FOUND` for an id that is unknown, or whose `ttl_s` is over."""
@@ -91,6 +119,32 @@ class TaskServiceServicer(metaclass=_abc_1.ABCMeta):
         whatever dies afterwards, the job runs. `RATE_LIMITED`, with the seconds to wait, while the backlog is full.
         `UNAVAILABLE` leaves the outcome unknown: create again with the same idempotency key. The same key with the same
         request answers with the same job; with another request it is an `IDEMPOTENCY_CONFLICT`.
+        """
+
+    @_abc_1.abstractmethod
+    def CreateJobs(
+        self,
+        request: _task_service_pb2.CreateJobsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_task_service_pb2.CreateJobsResponse, _abc.Awaitable[_task_service_pb2.CreateJobsResponse]]:
+        """Creates up to 1,000 task jobs in one call, each as `CreateJob` would. Each has its own idempotency key and its own
+        result: the job without its payload, or the error that `CreateJob` would have answered. The call itself fails only
+        where the batch as a whole is refused. With `all_or_none` no job is made where one is refused, whether by a rule,
+        by its idempotency key, by the rate of its tenant or by a backlog without room for all; the call then fails with
+        the first refusal, which names its place. `UNAVAILABLE` leaves the outcome unknown: send the batch again with the
+        same keys, and each job is made once.
+        """
+
+    @_abc_1.abstractmethod
+    def CreateJobStream(
+        self,
+        request_iterator: _MaybeAsyncIterator[_task_service_pb2.CreateJobStreamRequest],
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_task_service_pb2.CreateJobStreamResponse], _abc.AsyncIterator[_task_service_pb2.CreateJobStreamResponse]]:
+        """Creates task jobs as long as orders come. Each order has a number of the client's choice and one result with that
+        number; results come in the order of their orders. The server has at most 256 orders of a stream in progress, and
+        reads on as it answers them. Where the stream breaks, the outcome of orders without a result is unknown: send them
+        again with the same idempotency keys. By REST the body is a JSON array or one JSON object a line, sent as a whole.
         """
 
     @_abc_1.abstractmethod
