@@ -45,7 +45,7 @@ class TaskCreator:
         leaves the outcome open and says so.
         """
         try:
-            job = await (self._of_key(order) if order.idempotency_key else self._made(order.new, None))
+            job = await (self._of_key(order) if order.idempotency_key else self._of_nobody_else(order))
         except ForeignJobError as foreign:
             return await self.others(order.new, foreign.job_id, caller)
         except FetchboxError as error:
@@ -56,6 +56,10 @@ class TaskCreator:
     async def _of_key(self, order: TaskOrder) -> Job:
         claim = claim_of(order)
         return Job.FromString(await self._once.run(claim, partial(self._make, order.new, claim.name)))
+
+    async def _of_nobody_else(self, order: TaskOrder) -> Job:
+        self._reached("claimed")
+        return await self._made(order.new, None)
 
     async def _make(self, proposed: NewTask, name: str, hold: Hold) -> bytes:
         new = proposed if proposed.job_id == hold.job_id else replace(proposed, job_id=hold.job_id)

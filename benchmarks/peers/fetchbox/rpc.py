@@ -1,5 +1,6 @@
 """Jobs by `TaskService.CreateJob` over loopback, as a gateway makes them; the service has a process of its own."""
 
+import asyncio
 import json
 import os
 from collections.abc import Sequence
@@ -13,6 +14,9 @@ from fetchbox.task.v1.task_service_pb2 import CreateJobRequest, CreateJobsReques
 from fetchbox.task.v1.task_service_pb2_grpc import TaskServiceStub
 
 PACKAGES = ("fetchbox", "redis", "hiredis", "protobuf", "grpcio", "uvloop")
+
+_PIECE = int(os.environ.get("PIECE", "125"))
+"""Jobs in one call of a batch."""
 
 
 class Client:
@@ -36,7 +40,11 @@ class Client:
         return str(job.job_id)
 
     async def enqueue_many(self, payloads: Sequence[dict[str, Any]]) -> None:
-        """All in one call."""
+        """In a few calls at once."""
+        pieces = [payloads[at : at + _PIECE] for at in range(0, len(payloads), _PIECE)]
+        await asyncio.gather(*map(self._create_many, pieces))
+
+    async def _create_many(self, payloads: Sequence[dict[str, Any]]) -> None:
         orders = [CreateJobRequest(task="chat", payload=json.dumps(payload).encode()) for payload in payloads]
         answer = await self._stub.CreateJobs(CreateJobsRequest(requests=orders), wait_for_ready=True)
         if answer.refused:
