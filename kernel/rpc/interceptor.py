@@ -149,10 +149,14 @@ class _Call:
         """What the method makes of its message, or of its messages, which it reads as it gets on with them."""
         made: AsyncIterator[Message]
         if self.handler.request_streaming and not isinstance(sent, bytes):
-            made = self.handler.stream_stream((self._parsed(raw) async for raw in sent), context)
+            made = self.handler.stream_stream(self._requests(sent), context)
         else:
             made = self.handler.unary_stream(await self._request(sent), context)
         return made
+
+    async def _requests(self, sent: _Messages) -> AsyncIterator[Message]:
+        async for raw in sent:
+            yield self._parsed(raw)
 
     def _begin(self, context: _Context) -> None:
         set_caller(self.caller)

@@ -11,6 +11,7 @@ from typing import Any
 import grpc
 from google.api.httpbody_pb2 import HttpBody
 from google.rpc.error_details_pb2 import BadRequest, ErrorInfo, RetryInfo
+from google.rpc.status_pb2 import Status
 from grpc_status import rpc_status
 
 from fetchbox.ingest.v1.ingest_service_pb2 import SubmitJobRequest, SubmitJobResponse
@@ -46,6 +47,10 @@ class Refusal:
     def of(cls, error: grpc.aio.AioRpcError) -> Refusal:
         status = rpc_status.from_call(error)
         assert status is not None, error
+        return cls.of_status(status)
+
+    @classmethod
+    def of_status(cls, status: Status) -> Refusal:
         info, bad, retry = ErrorInfo(), BadRequest(), RetryInfo()
         for detail in status.details:
             for kind in (info, bad, retry):

@@ -42,6 +42,19 @@ class TaskClient(Served):
         request = pb.CreateJobRequest(task=task, payload=payload, **more)
         return await self.stub.CreateJob(request, metadata=metadata, timeout=60)
 
+    async def batch(self, *orders: pb.CreateJobRequest, whole: bool = False, token: str = "") -> list[Job | Refusal]:
+        """What became of each order."""
+        request = pb.CreateJobsRequest(requests=orders, all_or_none=whole)
+        answer = await self.stub.CreateJobs(request, metadata=credentials(token), timeout=60)
+        found = [one.job if one.HasField("job") else Refusal.of_status(one.error) for one in answer.results]
+        assert answer.accepted == sum(isinstance(one, Job) for one in found)
+        assert answer.accepted + answer.refused == len(found) == len(orders)
+        return found
+
+    async def batch_refusal(self, *orders: pb.CreateJobRequest, **more: Any) -> Refusal:
+        """The refusal of a batch that must fail as a whole."""
+        return await Client.refused(self.batch(*orders, **more))
+
     async def refusal(self, *args: Any, **more: Any) -> Refusal:
         """The refusal of a creation that must fail."""
         return await Client.refused(self.create(*args, **more))
@@ -109,6 +122,11 @@ class TaskClient(Served):
     async def expire(self, job_id: str) -> None:
         """The time of a job is over."""
         await self.redis.delete(keys.job(job_id), keys.job_events(job_id))
+
+
+def order(key: str = "", payload: bytes = PAYLOAD, task: str = "chat", **more: Any) -> pb.CreateJobRequest:
+    """One order of a batch."""
+    return pb.CreateJobRequest(task=task, payload=payload, idempotency_key=key, **more)
 
 
 def proposal(job_id: str = "") -> NewTask:
