@@ -5,21 +5,20 @@ one is read. A stream has a window of orders in progress; it is read on as resul
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from fetchbox.config.v1.config_pb2 import Config
 from fetchbox.errors.v1 import errors_pb2
 from fetchbox.task.v1 import task_service_pb2 as pb
 from fetchbox.task.v1.job_pb2 import Job
+from ingest_svc.order_reading import OrderReader, Read, pieces
 from ingest_svc.order_window import OrderWindow
 from ingest_svc.running import Running
-from ingest_svc.secret_rules import SecretRules
 from ingest_svc.task_batch import BatchCreator, Outcome, error_of
 from ingest_svc.task_creation import TaskCreator
-from ingest_svc.task_order import HEAVY_BYTES, Sender, TaskOrder, checked, read_order
+from ingest_svc.task_order import HEAVY_BYTES, Sender, TaskOrder
 from ingest_svc.task_whole import WholeCreator, at
 from kernel.breakers.ratelimit import RateLimit
 from kernel.errors import FetchboxError, Violation, reason_name, to_status
@@ -29,16 +28,13 @@ from kernel.validation import require_valid
 
 MOST_BYTES: Final = 4 << 20
 """Bytes that the payloads of one batch have together."""
-_PIECE: Final = 100
-Read = TaskOrder | FetchboxError
 
 
 @dataclass(frozen=True, slots=True)
 class BatchService:
     """The part of the task service that takes many orders."""
 
-    config: Config
-    secrets: SecretRules
+    reader: OrderReader
     creator: TaskCreator
     batches: BatchCreator
     wholes: WholeCreator
@@ -80,7 +76,7 @@ class BatchService:
 
     async def _each(self, request: pb.CreateJobsRequest, sender: Sender) -> list[Outcome]:
         begun: list[tuple[list[Read], asyncio.Future[list[Outcome]]]] = []
-        for piece in _pieces(request.requests):
+        for piece in pieces(request.requests):
             read = await self._read(piece, sender)
             orders = [order for order in read if isinstance(order, TaskOrder)]
             begun.append((read, self.running.begin(self._made(orders, sender))))
@@ -103,7 +99,7 @@ class BatchService:
 
     async def _whole(self, request: pb.CreateJobsRequest, sender: Sender) -> list[Job]:
         orders: list[TaskOrder] = []
-        for piece in _pieces(request.requests):
+        for piece in pieces(request.requests):
             for order in await self._read(piece, sender):
                 if isinstance(order, FetchboxError):
                     raise at(order, len(orders))
@@ -116,18 +112,7 @@ class BatchService:
 
     async def _read(self, requests: Sequence[pb.CreateJobRequest], sender: Sender) -> list[Read]:
         is_heavy = sum(len(request.payload) for request in requests) > HEAVY_BYTES
-        return await self.offload.run(is_heavy, partial(self._read_now, requests, sender))
-
-    def _read_now(self, requests: Sequence[pb.CreateJobRequest], sender: Sender) -> list[Read]:
-        found: list[Read] = []
-        for request in requests:
-            try:
-                order = read_order(request, sender, self.config)
-                self.secrets.require_task(order.new.task, order.new.tenant)
-                found.append(checked(order, request, self.config.tasks))
-            except FetchboxError as error:
-                found.append(error)
-        return found
+        return await self.offload.run(is_heavy, partial(self.reader.read, requests, sender))
 
 
 def _require_small(requests: Sequence[pb.CreateJobRequest]) -> None:
@@ -139,17 +124,6 @@ def _require_small(requests: Sequence[pb.CreateJobRequest]) -> None:
             f"requests: the payloads have {size} bytes, and at most {MOST_BYTES} are allowed: send smaller batches",
             (Violation("requests", rule, "batch.max_bytes"),),
         )
-
-
-def _pieces(requests: Sequence[pb.CreateJobRequest]) -> Iterator[Sequence[pb.CreateJobRequest]]:
-    """Requests that are read in a moment: few, and of few bytes, or a single large one."""
-    begin = size = 0
-    for place, request in enumerate(requests):
-        if place > begin and (place - begin == _PIECE or size + len(request.payload) > HEAVY_BYTES):
-            yield requests[begin:place]
-            begin, size = place, 0
-        size += len(request.payload)
-    yield requests[begin:]
 
 
 def _result(outcome: Outcome) -> pb.CreateJobResult:

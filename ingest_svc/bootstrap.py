@@ -14,6 +14,7 @@ from ingest_svc.batch_service import BatchService
 from ingest_svc.idempotency import SubmitBatches, Submits
 from ingest_svc.lost import LostWork
 from ingest_svc.once import Once
+from ingest_svc.order_reading import OrderReader
 from ingest_svc.publication import Publication, Reached
 from ingest_svc.room import Room
 from ingest_svc.running import Running
@@ -82,7 +83,7 @@ async def build(config: Config, resources: Resources, reached: Reached = _nothin
     submits, lease = SubmitBatches(redis, config.redis), seconds(config.ingest.submit_lease)
     batches = BatchCreator(creator, submits, queue, lease, clock)
     wholes = WholeCreator(batches, creator, submits, queue, ledger, lease, clock)
-    many = BatchService(config, secrets, creator, batches, wholes, rate, offload, running)
+    many = BatchService(OrderReader(config, secrets), creator, batches, wholes, rate, offload, running)
     tasks = TaskService(
         config,
         creator=creator,

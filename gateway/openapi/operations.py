@@ -84,9 +84,19 @@ class Operations:
             return {"content": self._document(route), "required": bool(route.rest.body_message)}
         if field is not None:
             return {"content": {JSON: {"schema": self._schemas.field(field, request=True)}}, "required": True}
+        if route.method.client_streaming:
+            return {"content": self._messages(request), "required": True}
         in_path = {variable.field_path[0] for variable in route.template.variables if len(variable.field_path) == 1}
         needed = any(refuses_absence(field) for field in request.fields if field.name not in in_path)
         return {"content": {JSON: {"schema": self._schemas.body(request, in_path)}}, "required": needed}
+
+    def _messages(self, request: Descriptor) -> Schema:
+        """The messages of a stream of requests: an array, or one a line."""
+        schema = self._schemas.message(request, request=True)
+        return {
+            JSON: {"schema": {"type": "array", "items": schema}},
+            NDJSON: {"schema": {"type": "string"}, "x-item-schema": schema},
+        }
 
     def _document(self, route: Route) -> Schema:
         """The body that is passed on as it is: a document of the type that the option names, or anything."""

@@ -10,7 +10,7 @@ import contextlib
 import gzip
 import json
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import brotli
@@ -35,13 +35,15 @@ from gateway.splitting import Splitter
 from ingest_svc import reading
 from ingest_svc.flow_order import check_input
 from ingest_svc.manifest import read_members
+from ingest_svc.order_reading import OrderReader, pieces
 from ingest_svc.request import Headers
+from ingest_svc.secret_rules import SecretRules
 from ingest_svc.signatures import Signatures
 from ingest_svc.strict_json import JsonError, members, read_value
-from ingest_svc.task_order import check_payload
+from ingest_svc.task_order import Sender, check_payload
 from ingest_svc.webhook import payload_of
 from kernel import pages, redaction
-from kernel.auth import Authenticator
+from kernel.auth import Authenticator, Caller
 from kernel.by_value import by_value
 from kernel.config.loading import defaults
 from kernel.decompress import IDENTITY, decompress
@@ -63,12 +65,16 @@ REFUSALS = (
 
 _codec = Codec(descriptor_pool.Default())
 _create = _codec.parser(task_pb2.CreateJobRequest.DESCRIPTOR)
+_create_many = _codec.parser(task_pb2.CreateJobsRequest.DESCRIPTOR)
 _start = _codec.parser(flow_pb2.StartFlowRequest.DESCRIPTOR)
 
 _TASKS = task_pb2.DESCRIPTOR.services_by_name["TaskService"]
 _lines = Splitter(next(route for route in routes_of(_TASKS) if route.method.name == "CreateJob"), _codec)
 _config = defaults()
 _config.tasks.max_payload_bytes = LIMIT
+_config.tasks.chat.handler = "remote"
+_batches = OrderReader(_config, SecretRules(_config))
+_nobody = Sender(Caller(), "", "", None)
 _signed = FlowEngine(webhook_body_only=["body"])
 _webhooks = Signatures(_signed, {"place": "s", "body": "s"}, clients=None, offload=Offload())  # type: ignore[arg-type]
 
@@ -117,6 +123,24 @@ def _long_path_with_many_children(count: int) -> bytes:
 
 def _payload(value: bytes) -> bytes:
     return b'{"task":"chat","payload":{"a":%s}}' % value
+
+
+def _batch_of(text: bytes) -> object:
+    return _create_many(task_pb2.CreateJobsRequest(), text)
+
+
+def _read_batch(orders: Sequence[bytes]) -> object:
+    """As ingest does: piece by piece, each order whatever becomes of the others."""
+    request = task_pb2.CreateJobsRequest.FromString(b"".join(orders))
+    with contextlib.suppress(FetchboxError):
+        require_valid(request)
+    return [_batches.read(piece, _nobody) for piece in pieces(request.requests)]
+
+
+def _orders(count: int, **members: Any) -> list[bytes]:
+    one = task_pb2.CreateJobRequest(task="chat", payload=b"{}")
+    one.MergeFrom(task_pb2.CreateJobRequest(**members))
+    return [task_pb2.CreateJobsRequest(requests=[one]).SerializeToString()] * count
 
 
 def _create_job(text: bytes) -> object:
@@ -202,6 +226,11 @@ ROWS = [
         lambda data: decompress(data, "zstd", LIMIT),
         600,
     ),
+    Row("batch: orders that break every rule", lambda n: _orders(n, task="x", ttl_s=1), _read_batch, 100),
+    Row("batch: one large payload", lambda n: _orders(99) + _orders(1, payload=_distinct(n)), _read_batch, 1000),
+    Row("batch: distinct keys, one twice", lambda n: _orders(20, payload=_distinct_then_twice(n)), _read_batch, 200),
+    Row("batch: orders under one key", lambda n: _orders(n, idempotency_key="k"), _read_batch, 200),
+    Row("gateway JSON: a batch", lambda n: b'{"requests":[%s]}' % b",".join([_payload(b"{}")] * n), _batch_of, 200),
     Row("gateway JSON: distinct keys, one twice", _distinct_then_twice, _create_job, 1000),
     Row("gateway JSON: raw value of distinct keys", lambda n: _payload(_distinct_then_twice(n)), _create_job, 4000),
     Row("gateway JSON: many small values", lambda n: _payload(b"[" + b"[]," * n + b"0]"), _create_job, 10_000),

@@ -1,5 +1,7 @@
 """Task jobs by REST, from the HTTP client to the keys of seed 004; their events have a file of their own."""
 
+import json
+
 import pytest
 
 from fetchbox.config.v1.config_pb2 import Config
@@ -52,3 +54,45 @@ async def test_a_full_backlog_is_429_with_whole_seconds_to_wait(config: Config, 
             assert (answer.status, answer.headers["x-fetchbox-error"]) == (429, "RATE_LIMITED")
             assert int(answer.headers["Retry-After"]) >= 1
         assert await live.worker.redis.xlen("jobs:stream") == 1
+
+
+async def test_a_batch_has_a_result_for_each_order(config: Config, resources: Resources) -> None:
+    async with platform(config, resources) as live:
+        orders = [{**DOCUMENT, "idempotency_key": "k"}, {"task": "chat", "payload": []}, {**DOCUMENT, "ttl_s": 60}]
+        for _ in range(2):
+            async with live.http.post("/v1/jobs:batch", json={"requests": orders}) as answer:
+                assert answer.status == 202
+                told = await answer.json()
+        assert (told["accepted"], told["refused"]) == (2, 1)
+        first, refused, third = told["results"]
+        assert (first["job"]["status"], first["job"]["payload"], third["job"]["ttl_s"]) == ("queued", None, 60)
+        assert await live.worker.redis.hget(f"job:{first['job']['job_id']}", "payload") == (
+            b'{"n": 847458834325543643, "empty": []}'
+        )
+        async with live.http.post("/v1/jobs", json=orders[1]) as answer:
+            single = await answer.json()
+        assert [refused["error"][name] for name in ("code", "message")] == [single["code"], single["message"]]
+        assert refused["error"]["details"][1] == single["details"][1], "errors have one form"
+        assert await live.worker.redis.xlen("jobs:stream") == 3
+        whole = {"requests": orders, "all_or_none": True}
+        async with live.http.post("/v1/jobs:batch", json=whole) as answer:
+            assert (answer.status, answer.headers["x-fetchbox-error"]) == (400, "INVALID_PAYLOAD")
+            assert "requests[1].payload" in (await answer.json())["message"]
+        assert await live.worker.redis.xlen("jobs:stream") == 3
+
+
+async def test_a_stream_of_orders_is_lines_in_and_lines_out(config: Config, resources: Resources) -> None:
+    async with platform(config, resources) as live:
+        orders = [{"number": 7, "request": DOCUMENT}, {"number": 8, "request": {"task": "x", "payload": {}}}]
+        lines = "\n".join(map(json.dumps, orders))
+        headers = {"Content-Type": "application/x-ndjson"}
+        async with live.http.post("/v1/jobs:stream", data=lines, headers=headers) as answer:
+            assert (answer.status, answer.content_type) == (200, "application/x-ndjson")
+            told = [json.loads(line) for line in (await answer.text()).splitlines()]
+        async with live.http.post("/v1/jobs:stream", json=orders, headers={"Accept": "application/json"}) as answer:
+            listed = await answer.json()
+        assert [[one["number"] for one in some] for some in (told, listed)] == [["7", "8"]] * 2
+        assert told[0]["result"]["job"]["task"] == "chat"
+        assert told[1] == listed[1]
+        assert told[1]["result"]["error"]["details"][0]["reason"] == "INVALID_PAYLOAD"
+        assert await live.worker.redis.xlen("jobs:stream") == 2
