@@ -22,7 +22,7 @@ from kernel.rooms import module
 if TYPE_CHECKING:
     from fetchbox.config.v1.config_pb2 import Config
     from kernel.service.resources import Resources
-    from kernel.service.service import Service
+    from kernel.service.service import Duty, Service
 
 app = typer.Typer()
 _HINT = "Is the server named there running? `fetchbox up` starts everything on this machine."
@@ -109,8 +109,11 @@ def is_there(role: Role, config: "Config") -> bool:
     return {Role.PRODUCER: bool(config.producer.scan_dir), Role.EXPORTER: installed("export")}.get(role, True)
 
 
-def run(config: "Config", roles: Sequence[Role], ready_file: Path | None = None) -> None:
-    """Runs the roles in this process until a signal. Raises a CommandError when they cannot be started."""
+def run(config: "Config", roles: Sequence[Role], ready_file: Path | None = None, duties: Sequence["Duty"] = ()) -> None:
+    """Runs the roles in this process until a signal, `duties` after them. Raises a CommandError where one cannot start.
+
+    With several `ingest.processes` that role has processes of its own.
+    """
     import uvloop  # noqa: PLC0415  # only servers need it
 
     from cli.config_files import require_files  # noqa: PLC0415
@@ -120,7 +123,8 @@ def run(config: "Config", roles: Sequence[Role], ready_file: Path | None = None)
     names = "+".join(roles)
     try:
         require_files(config)
-        uvloop.run(_serve(config, roles, names, ready_file))
+        last = [*duties, *([ReadyFile(ready_file)] if ready_file is not None else [])]
+        uvloop.run(_serve(config, roles, names, last))
     except ConfigError as error:  # a handler that cannot be used is found when its service is built
         raise config_problem(error, None, "of this process") from error
     except FetchboxError as error:
@@ -135,16 +139,17 @@ def _hint(error: OSError) -> str:
     return _TAKEN if error.errno == errno.EADDRINUSE else _HINT
 
 
-async def _serve(config: "Config", roles: Sequence[Role], name: str, ready_file: Path | None) -> None:
+async def _serve(config: "Config", roles: Sequence[Role], name: str, last: Sequence["Duty"]) -> None:
     from kernel.durations import seconds  # noqa: PLC0415
     from kernel.service.resources import Resources  # noqa: PLC0415
     from kernel.telemetry import logs, tracing  # noqa: PLC0415
 
     logs.configure(name, config.observability.log_level, config.observability.namespace)
     tracing.configure(config.observability.tracing, f"fetchbox-{name}")
-    resources = await Resources.open(config) if set(roles) != {Role.GATEWAY} else None
+    here = {role for role in roles if not _has_processes(config, role)}
+    resources = await Resources.open(config) if here - {Role.GATEWAY} else None
     try:
-        service = await _together(config, roles, resources, name, ready_file)
+        service = await _together(config, roles, resources, name, last)
         await service.run_until_signal(seconds(config.worker.drain_grace))
     finally:
         if resources is not None:
@@ -153,22 +158,30 @@ async def _serve(config: "Config", roles: Sequence[Role], name: str, ready_file:
 
 
 async def _together(
-    config: "Config", roles: Sequence[Role], resources: "Resources | None", name: str, ready_file: Path | None
+    config: "Config", roles: Sequence[Role], resources: "Resources | None", name: str, last: Sequence["Duty"]
 ) -> "Service":
+    from cli.ingest_processes import IngestProcesses  # noqa: PLC0415
     from kernel.garbage import collect_seldom  # noqa: PLC0415
     from kernel.queue.labels import configure_labels  # noqa: PLC0415
-    from kernel.service.service import Duty, Service  # noqa: PLC0415
+    from kernel.service.service import Service  # noqa: PLC0415
     from kernel.telemetry.metrics_server import server_of  # noqa: PLC0415
 
     configure_labels(config)
     duties: list[Duty] = []
     for role in roles:
+        if _has_processes(config, role):
+            duties.append(IngestProcesses(config))
+            continue
         bootstrap = importlib.import_module(module(BOOTSTRAPS[role]))
         arguments = (config,) if role is Role.GATEWAY else (config, resources)
         duties.extend((await bootstrap.build(*arguments)).duties)
     if (shown := server_of(config)) is not None:
         duties.append(shown)
-    if ready_file is not None:
-        duties.append(ReadyFile(ready_file))
+    duties.extend(last)
     collect_seldom()
     return Service(name, duties)
+
+
+def _has_processes(config: "Config", role: Role) -> bool:
+    """Whether a role is served by processes of its own."""
+    return role is Role.INGEST and config.ingest.processes > 1

@@ -24,7 +24,7 @@ _RESOLVER: Final = "dns:///"
 
 def checks(config: Config) -> Iterator[Finding]:
     """Every address and URL that nothing can listen at, or reach."""
-    found = {"redis.addr": dial_fault(config.redis.addr)}
+    found = {"redis.addr": dial_fault(config.redis.addr), "ingest.processes": _sharing_fault(config)}
     found |= {f"{name}.listen": listen_fault(getattr(config, name).listen) for name in LISTENS}
     found |= {f"gateway.{name}": dial_fault(getattr(config.gateway, name).removeprefix(_RESOLVER)) for name in _DIALS}
     found["worker.ingest"] = dial_fault(config.worker.ingest.removeprefix(_RESOLVER))
@@ -40,6 +40,13 @@ def checks(config: Config) -> Iterator[Finding]:
         if field.message_type is not None and field.message_type.name == "Task" and task.endpoint:
             found[f"tasks.{field.name}.endpoint"] = url_fault(task.endpoint)
     yield from ((key, fault) for key, fault in found.items() if fault)
+
+
+def _sharing_fault(config: Config) -> str:
+    """Why several processes cannot listen at one address; empty where they can."""
+    if config.ingest.processes > 1 and config.ingest.listen.endswith(":0"):
+        return "of more than one need a port in ingest.listen: with port 0 each would take another one"
+    return ""
 
 
 def split(address: str) -> tuple[str, int]:

@@ -199,6 +199,7 @@ COMPONENT_HEALTH = _gauge(
     "component_health", "What the operator found when it last looked: 0 ok, 1 degraded, 2 unhealthy.", "component"
 )
 LOG_FIELDS_DROPPED = _counter("log_fields_dropped", "Log fields dropped because the allow-list does not know them.")
+CHILDREN_RESTARTED = _counter("children_restarted", "Processes of a role that died and were started again.", "role")
 DUTY_FAILURES = _counter("duty_failures", "Rounds of a background duty that ended in an error.", "duty")
 
 _HTTP_CODE: Final = re.compile(r"(?:DOWNLOAD|HANDLER)_HTTP_[1-5][0-9]{2}")

@@ -334,3 +334,36 @@ class BareWorker:
         """The last state, and after it the last event."""
         self._store.hset(f"job:{self._job}", mapping={"status": status, **fields})
         self.event(status, "{}")
+
+
+def test_a_file_makes_a_job_a_line_and_resumes(connected: CommandLine) -> None:
+    file = connected.directory / "plans.jsonl"
+    file.write_text('{"n": 1}\n\n{"n": 2}\n[3]\n{"n": 1}\n')
+    create = ("jobs", "create", "--task", "plan", "--from", str(file), "--resumable")
+    first, again = connected.run(*create), connected.run(*create)
+    assert first.returncode == again.returncode == 1
+    assert first.stdout == again.stdout
+    made = dict(line.split("\t") for line in first.stdout.splitlines())
+    assert list(made) == ["1", "3", "5"]
+    assert len(set(made.values())) == 3, "equal lines are two jobs"
+    assert "line 4: INVALID_PAYLOAD: payload: must be an object" in first.stderr
+    assert "3 created, 1 failed: 1 INVALID_PAYLOAD" in first.stderr
+    assert json.loads(connected.run("jobs", "get", made["3"], "--json").stdout)["task"] == "plan"
+    with file.open("a") as more:
+        more.write('{"n": 4}')
+    grown = connected.run(*create, "--json")
+    found = documents(grown)
+    assert [one["job_id"] for one in found[:2] + found[3:4]] == list(made.values())
+    assert (found[2]["line"], found[2]["reason"], found[4]["line"]) == (4, "INVALID_PAYLOAD", 6)
+
+
+def test_lines_without_a_task_are_whole_jobs_and_options_for_one_job_are_refused(connected: CommandLine) -> None:
+    orders = [{"task": "plan", "payload": {"n": 1}, "idempotency_key": "mine"}, {"task": "plan"}, {"tusk": "plan"}]
+    run = connected.run("jobs", "create", "--from", "-", "--json", stdin="\n".join(map(json.dumps, orders)))
+    assert run.returncode == 1
+    assert [one.get("reason") for one in sorted(documents(run), key=lambda one: one["line"])] == [
+        *(None, "INVALID_PAYLOAD", "INVALID_PAYLOAD"),
+    ]
+    for wrong in (("--from", "-", "--watch"), ("--task", "plan"), ("--task", "plan", "--payload", "{}", "--resumable")):
+        assert connected.run("jobs", "create", *wrong).returncode == 2
+    assert connected.run("jobs", "create", "--from", "nowhere.jsonl").returncode == 2

@@ -13,14 +13,17 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+import grpc
 import pytest
 import redis
 
-from cli.embedded.ports import free_ports
+from cli.embedded.ports import free_ports, is_free
 from cli.problems import CommandError
 from cli.serve import BOOTSTRAPS, Role, chosen
 from fetchbox.config.v1.config_pb2 import Config
 from fetchbox.jobs.jobs_pb2 import DownloadTask
+from fetchbox.task.v1.task_service_pb2 import CreateJobRequest
+from fetchbox.task.v1.task_service_pb2_grpc import TaskServiceStub
 from kernel.config.loading import defaults
 from kernel.queue.files.names import ListNames
 from kernel.redis import keys
@@ -170,6 +173,73 @@ def test_a_producer_serves_and_ends(cli: CommandLine, config: Config) -> None:
         assert process.wait(30) == 0
         assert not ready.exists()
     client.close()
+
+
+def test_several_processes_of_ingest_share_a_port_and_are_looked_after(cli: CommandLine, config: Config) -> None:
+    tries = (port for _ in range(100) for port in free_ports(1))
+    port = next(port for port in tries if is_free(port + 1) and is_free(port + 2))
+    own = {"FETCHBOX_INGEST_PROCESSES": "2", "OBSERVABILITY_METRICS_PORT": str(port)}
+    own["FETCHBOX_TASKS_CHAT_HANDLER"] = "remote"
+    with serving(cli, "ingest", environ_of(config) | own) as (process, ready):
+        first = _children(process.pid)
+        assert len(first) == 2
+        _create_by_connections_of_their_own(config.ingest.listen, 40)
+        made = [_accepted(port + number) for number in (1, 2)]
+        assert sum(made) == 40
+        assert all(made), "the kernel deals connections out"
+        os.kill(first[0], signal.SIGKILL)
+        until(lambda: 'fetchbox_children_restarted_total{role="ingest"} 1.0' in shown(port))
+        assert len(set(_children(process.pid)) - set(first)) == 1
+        _create_by_connections_of_their_own(config.ingest.listen, 4)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+        assert not ready.exists()
+
+
+@pytest.mark.long
+def test_processes_of_ingest_end_with_a_parent_that_was_killed(cli: CommandLine, config: Config) -> None:
+    own = {"FETCHBOX_INGEST_PROCESSES": "2", "OBSERVABILITY_METRICS_PORT": "0"}
+    with serving(cli, "ingest", environ_of(config) | own) as (process, _):
+        orphans = _children(process.pid)
+        process.kill()
+        until(lambda: not any(map(_lives, orphans)))
+
+
+def test_processes_of_ingest_that_cannot_serve_end_their_parent_with_4(cli: CommandLine, config: Config) -> None:
+    with socket.create_server(("127.0.0.1", int(config.ingest.listen.rpartition(":")[2]))):
+        own = {"FETCHBOX_INGEST_PROCESSES": "2", "OBSERVABILITY_METRICS_PORT": "0"}
+        run = cli.spawn("serve", "--role=ingest", environ=environ_of(config) | own)
+    assert run.returncode == 4, run
+    assert f"cannot listen at {config.ingest.listen}" in run.stderr
+    run = cli.run("serve", "--role=ingest", environ=own | {"FETCHBOX_INGEST_LISTEN": "127.0.0.1:0"})
+    assert run.returncode == 2
+    assert "ingest.processes" in run.stderr
+
+
+def _children(pid: int) -> list[int]:
+    tasks = Path(f"/proc/{pid}/task").iterdir()
+    return [int(child) for task in tasks for child in (task / "children").read_text().split()]
+
+
+def _lives(pid: int) -> bool:
+    try:
+        return ") Z" not in Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+
+
+def _accepted(port: int) -> float:
+    """Jobs that the process with this metrics port has made."""
+    lines = [line for line in shown(port).splitlines() if line.startswith("fetchbox_jobs_accepted_total{")]
+    return sum(float(line.rpartition(" ")[2]) for line in lines)
+
+
+def _create_by_connections_of_their_own(address: str, count: int) -> None:
+    for number in range(count):
+        options = [("grpc.use_local_subchannel_pool", 1)]
+        with grpc.insecure_channel(address, options) as channel:
+            request = CreateJobRequest(task="chat", payload=b'{"n": %d}' % number)
+            assert TaskServiceStub(channel).CreateJob(request, timeout=30, wait_for_ready=True).status == "queued"
 
 
 def test_the_second_signal_ends_a_worker_at_once(cli: CommandLine, config: Config) -> None:

@@ -484,6 +484,7 @@ class Ingest(_message.Message):
     SUBMIT_LEASE_FIELD_NUMBER: _builtins.int
     SWEEP_INTERVAL_FIELD_NUMBER: _builtins.int
     RATE_LIMIT_PER_SEC_FIELD_NUMBER: _builtins.int
+    PROCESSES_FIELD_NUMBER: _builtins.int
     listen: _builtins.str
     """`host:port` to listen at. Default `127.0.0.1:50051`."""
     max_document_bytes: _builtins.int
@@ -492,6 +493,10 @@ class Ingest(_message.Message):
     """The most resources in one manifest. Default 1000."""
     rate_limit_per_sec: _builtins.int
     """The most submits a second from one tenant; 0 means no limit. Default 0."""
+    processes: _builtins.int
+    """How many processes listen at `listen`. With more than one, `fetchbox serve` starts so many and looks after them; the
+    kernel gives each new connection to one of them, and `listen` has to name a port. Default 1.
+    """
     @_builtins.property
     def idempotency_window(self) -> _duration_pb2.Duration:
         """How long an idempotency key is remembered. Default 24h."""
@@ -519,10 +524,11 @@ class Ingest(_message.Message):
         submit_lease: _duration_pb2.Duration | None = ...,
         sweep_interval: _duration_pb2.Duration | None = ...,
         rate_limit_per_sec: _builtins.int = ...,
+        processes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["idempotency_window", b"idempotency_window", "submit_lease", b"submit_lease", "sweep_interval", b"sweep_interval"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["idempotency_window", b"idempotency_window", "idempotency_window_by_tenant", b"idempotency_window_by_tenant", "listen", b"listen", "max_document_bytes", b"max_document_bytes", "max_resources", b"max_resources", "rate_limit_per_sec", b"rate_limit_per_sec", "submit_lease", b"submit_lease", "sweep_interval", b"sweep_interval"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["idempotency_window", b"idempotency_window", "idempotency_window_by_tenant", b"idempotency_window_by_tenant", "listen", b"listen", "max_document_bytes", b"max_document_bytes", "max_resources", b"max_resources", "processes", b"processes", "rate_limit_per_sec", b"rate_limit_per_sec", "submit_lease", b"submit_lease", "sweep_interval", b"sweep_interval"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
