@@ -41,7 +41,7 @@ _CALLBACKS = frozenset({Task.TOOL, Task.RAG})
 def create(
     context: typer.Context,
     task: Annotated[Task | None, typer.Option(help="What the job is to do.")] = None,
-    payload: Annotated[str, typer.Option(help="A JSON object; `@file` reads a file, `-` reads stdin.")] = "",
+    payload: Annotated[str | None, typer.Option(help="A JSON object; `@file` reads a file, `-` reads stdin.")] = None,
     source: Annotated[
         str, typer.Option("--from", help="A file, or - for stdin, with a payload a line; without --task a whole job.")
     ] = "",
@@ -74,7 +74,7 @@ def create(
         _require_alone(payload, idempotency_key, watch=watch)
         _create_many(options, OrderLines(task or "", ttl, resumable=resumable), source)
         return
-    if task is None or not payload or resumable:
+    if task is None or payload is None or resumable:
         wrong = "--resumable needs --from" if resumable else "--task and --payload are required, or --from"
         raise CommandError(wrong, USAGE, hint="`fetchbox jobs create --help` shows examples.")
     request = CreateJobRequest(
@@ -95,8 +95,8 @@ def create(
         out.note(f"`fetchbox jobs watch {job.job_id}` shows what comes of it.")
 
 
-def _require_alone(payload: str, key: str, *, watch: bool) -> None:
-    given = {"--payload": payload, "--idempotency-key": key, "--watch": watch}
+def _require_alone(payload: str | None, key: str, *, watch: bool) -> None:
+    given = {"--payload": payload is not None, "--idempotency-key": key, "--watch": watch}
     for option, value in given.items():
         if value:
             raise CommandError(f"{option} is for one job, and --from creates many", USAGE)
