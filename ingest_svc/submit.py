@@ -1,11 +1,13 @@
 """One accept, in order.
 
-The idempotency key is claimed (`Once`); the document is stored; the tasks are built by the handler and stored beside
-it, so that a handler never runs twice for one job; then `Publication` enters the job into outbox and ledger, tells its
-status and publishes its tasks; the answer is kept under the key, and only then given. A process that dies on the way
-leaves either nothing or a job that the sweep finishes. Whoever repeats the submit with its key gets the same job.
+The idempotency key is claimed (`Once`); the tasks are built by the handler; the document and the tasks are stored side
+by side, so that a handler never runs again for a job that has begun; then `Publication` enters the job into outbox and
+ledger, tells its status and publishes its tasks; the answer is kept under the key, and only then given. A process that
+dies on the way leaves either nothing or a job that the sweep finishes. Whoever repeats the submit with its key gets the
+same job.
 """
 
+import asyncio
 from dataclasses import replace
 from functools import partial
 
@@ -74,10 +76,11 @@ class Submitter:
     async def _make(self, proposed: Job, reading: JobReading, hold: Hold) -> bytes:
         job = replace(proposed, job_id=hold.job_id)
         self._reached("claimed")
-        await self._objects.put(job.bucket, job.document_key, reading.document, content_type="application/json")
-        self._reached("stored")
-        built = await self._tasks(job, reading, hold)
+        kept = None if hold.fresh else await self._objects.get(job.bucket, job.tasks_key)
+        built = await self._built(job, reading) if kept is None else tasks.unpack(kept)
         self._reached("built")
+        built = await self._stored(job, reading, built, kept is None)
+        self._reached("stored")
         await hold.renew()
         warnings = await self._offload.run(is_long(built), lambda: self._warnings(job, reading))
         await self._publication.run(job, built, warnings, fresh=hold.fresh)
@@ -87,20 +90,25 @@ class Submitter:
         answer = SubmitJobResponse(job_id=job.job_id, manifest_key=job.manifest_key, resource_count=len(built))
         return answer.SerializeToString()
 
-    async def _tasks(self, job: Job, reading: JobReading, hold: Hold) -> list[bytes]:
-        """The tasks as they are stored, built unless somebody who was here before has done so."""
-        kept = None if hold.fresh else await self._objects.get(job.bucket, job.tasks_key)
-        if kept is not None:
-            return tasks.unpack(kept)
+    async def _built(self, job: Job, reading: JobReading) -> list[bytes]:
         handler = self._handlers.get(job.job_type)
         if handler is None:
             raise FetchboxError(errors_pb2.REASON_INTERNAL_ERROR, f"the job type {job.job_type!r} has no handler")
-        built = await tasks.build(handler, job.view(reading), self._offload, self._secrets)
+        return await tasks.build(handler, job.view(reading), self._offload, self._secrets)
+
+    async def _stored(self, job: Job, reading: JobReading, built: list[bytes], are_new: bool) -> list[bytes]:
+        """The tasks as they are stored; they and the document are written side by side."""
+        document = self._objects.put(job.bucket, job.document_key, reading.document, content_type="application/json")
+        if not are_new:
+            await document
+            return built
         packed = await self._offload.run(is_long(built), lambda: tasks.pack(built))
-        stored = await self._objects.put(
-            job.bucket, job.tasks_key, packed, content_type=tasks.CONTENT_TYPE, if_absent=True
-        )
-        if stored:
+        storing = self._objects.put(job.bucket, job.tasks_key, packed, content_type=tasks.CONTENT_TYPE, if_absent=True)
+        outcomes = await asyncio.gather(document, storing, return_exceptions=True)
+        for outcome in outcomes:
+            if isinstance(outcome, BaseException):
+                raise outcome
+        if outcomes[1]:
             return built
         # Two submits built at the same time; the tasks of the first are those of the job.
         kept = await self._objects.get(job.bucket, job.tasks_key)
