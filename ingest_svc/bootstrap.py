@@ -81,8 +81,8 @@ async def build(config: Config, resources: Resources, reached: Reached = _nothin
     events = Feed[JobEvent]("task-events", EventSource(redis, "task-events"), clock)
     creator = TaskCreator(once, queue, ledger, reached)
     submits, lease = SubmitBatches(redis, config.redis), seconds(config.ingest.submit_lease)
-    batches = BatchCreator(creator, submits, queue, lease, clock)
-    wholes = WholeCreator(batches, creator, submits, queue, ledger, lease, clock)
+    batches = BatchCreator(creator, submits, queue, lease, clock, reached)
+    wholes = WholeCreator(batches, creator, submits, queue, ledger, lease, clock, reached)
     many = BatchService(OrderReader(config, secrets), creator, batches, wholes, rate, offload, running)
     tasks = TaskService(
         config,

@@ -13,6 +13,7 @@ from fetchbox.errors.v1 import errors_pb2
 from fetchbox.task.v1.job_pb2 import Job
 from ingest_svc.idempotency import BegunSubmit, Claim, SubmitBatches
 from ingest_svc.once import conflict
+from ingest_svc.publication import Reached
 from ingest_svc.task_creation import TaskCreator, as_seen, claim_of, job_of, kept, tell
 from ingest_svc.task_order import TaskOrder
 from kernel.auth import Caller
@@ -33,13 +34,20 @@ class BatchCreator:
     """Makes the jobs of checked orders, each whatever becomes of the others."""
 
     def __init__(
-        self, creator: TaskCreator, submits: SubmitBatches, queue: TaskQueue, lease: float, clock: Clock
+        self,
+        creator: TaskCreator,
+        submits: SubmitBatches,
+        queue: TaskQueue,
+        lease: float,
+        clock: Clock,
+        reached: Reached,
     ) -> None:
         self._creator = creator
         self._submits = submits
         self._queue = queue
         self._lease = lease
         self._clock = clock
+        self._reached = reached
 
     async def create(self, orders: Sequence[TaskOrder], caller: Caller) -> list[Outcome]:
         """For each order its job, without payload, or the error that a call of its own would have come to."""
@@ -71,6 +79,7 @@ class BatchCreator:
             return
         claims = [claim_of(orders[place]) for place in places]
         begun = await self._begun(claims)
+        self._reached("claimed")
         fresh, others = [], []
         for place, claim, one in zip(places, claims, begun, strict=True):
             if isinstance(one, FetchboxError):
@@ -101,6 +110,7 @@ class BatchCreator:
         wanted = [(new, kept(new, claim.name)) for place, claim in held for new in (orders[place].new,)]
         async with self.holding([claim for _, claim in held]):
             made = await self._queue.create_many(wanted)
+        self._reached("queued")
         for (place, _), outcome in zip(held, made, strict=True):
             found[place] = _outcome(orders[place], outcome)
         failed = [(one[1], error) for one, error in zip(held, made, strict=True) if isinstance(error, Exception)]

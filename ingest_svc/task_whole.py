@@ -14,6 +14,7 @@ from fetchbox.errors.v1 import errors_pb2
 from fetchbox.task.v1.job_pb2 import Job
 from ingest_svc.idempotency import BegunSubmit, Claim, SubmitBatches
 from ingest_svc.once import conflict
+from ingest_svc.publication import Reached
 from ingest_svc.task_batch import BatchCreator, leaders_of
 from ingest_svc.task_creation import TaskCreator, as_seen, claim_of, job_of, kept, tell
 from ingest_svc.task_order import TaskOrder
@@ -60,6 +61,7 @@ class WholeCreator:
         ledger: Ledger,
         lease: float,
         clock: Clock,
+        reached: Reached,
     ) -> None:
         self._batches = batches
         self._creator = creator
@@ -68,6 +70,7 @@ class WholeCreator:
         self._ledger = ledger
         self._lease = lease
         self._clock = clock
+        self._reached = reached
 
     async def create(self, orders: Sequence[TaskOrder], caller: Caller) -> list[Job]:
         """The job of each order, without payload. Raises the first refusal, or that the outcome is open."""
@@ -92,6 +95,7 @@ class WholeCreator:
         self, orders: Sequence[TaskOrder], plain: Sequence[int], keyed: Sequence[int], caller: Caller
     ) -> dict[int, Job]:
         held = await self._held([(place, claim_of(orders[place])) for place in keyed]) if keyed else []
+        self._reached("claimed")
         mine = [one for one in held if one.begun.state in _MINE]
         try:
             jobs = await self._known(orders, held, caller)
@@ -110,6 +114,7 @@ class WholeCreator:
         names = {one.place: one.claim.name for one in mine}
         asked = [(new, kept(new, names[place]) if place in names else None) for place, new in wanted.items()]
         made = await self._queue.create_many(asked, whole=True) if asked else []
+        self._reached("queued")
         failed: tuple[int, Exception] | None = None
         for (place, new), outcome in zip(wanted.items(), made, strict=True):
             if isinstance(outcome, Exception):

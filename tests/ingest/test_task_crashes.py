@@ -15,7 +15,7 @@ from kernel.redis import keys
 from kernel.service.resources import Resources
 from kernel.telemetry import metrics
 from tests.ingest.harness import until
-from tests.ingest.task_harness import PAYLOAD, TaskClient, proposal, with_tasks
+from tests.ingest.task_harness import PAYLOAD, TaskClient, order, proposal, with_tasks
 from tests.ingest.test_crash_windows import LEASE, NEVER, dying
 
 STEPS = ("claimed", "admitted", "queued")
@@ -59,6 +59,29 @@ async def test_whoever_repeats_gets_the_job_of_the_dead(
         answers = await asyncio.gather(*(client.create(idempotency_key="k") for _ in range(5)))
         assert {answer.job_id for answer in answers} == {job_id}
         await assert_one_job(client, job_id)
+
+
+@pytest.mark.parametrize(
+    ("step", "whole"), [("claimed", True), ("admitted", False), ("admitted", True), ("queued", False)]
+)
+async def test_whoever_repeats_a_batch_gets_a_job_for_each_key(
+    quick: Config, resources: Resources, tmp_path: Path, step: str, whole: bool
+) -> None:
+    quick.ingest.sweep_interval.CopyFrom(NEVER)
+    orders = [order(name) for name in ("k", "m", "k", "n")]
+    async with dying(quick, step, tmp_path) as address, TaskClient.at(address, quick, resources) as client:
+        with pytest.raises(grpc.aio.AioRpcError):
+            await client.batch(*orders, whole=whole)
+    claimed = (await resources.redis.commands.hget(NAME, "job_id")).decode()
+    async with TaskClient.serving(quick, resources) as client:
+        answers = await asyncio.gather(*(client.batch(*orders, whole=whole) for _ in range(3)))
+        ids = [[job.job_id for job in answer] for answer in answers]
+        assert ids == ids[:1] * 3
+        assert ids[0][0] == ids[0][2] == claimed
+        assert sorted(await client.jobs()) == sorted(set(ids[0]))
+        assert sorted(entry["job_id"] for entry in await client.queued()) == sorted(set(ids[0]))
+        assert await client.redis.hgetall(keys.open_tasks()) == {b"chat": b"3"}
+        assert await client.outbox() == 0
 
 
 @pytest.mark.parametrize("step", STEPS)
