@@ -475,3 +475,31 @@ async def test_a_refusal_looks_for_leftovers_first_and_at_most_once_a_second(red
         assert (await _refusal(box, new_task())).reason == errors_pb2.REASON_RATE_LIMITED
         clock.now = 1.0
         await box.queue.create(new_task())
+
+
+async def test_jobs_that_belong_together_are_admitted_together_or_not_at_all(redis_server: str) -> None:
+    async with queue_rig(redis_server, limit=5) as box:
+        await box.queue.create(new_task())
+        many = [(new_task(), None) for _ in range(5)]
+        refused = await box.queue.create_many(many, whole=True)
+        assert [one.reason for one in refused if isinstance(one, FetchboxError)] == [errors_pb2.REASON_RATE_LIMITED] * 5
+        assert (await box.outbox(), await box.noted(), len(await box.entries())) == (0, {}, 1)
+        made = await asyncio.gather(
+            box.queue.create_many(many[:3]), box.queue.create_many([(new_task(), None)] * 2, whole=True)
+        )
+        assert all(isinstance(one, int) for one in made[0])
+        assert len({type(one) for one in made[1]}) == 1
+        assert (await box.outbox(), await box.noted()) == (0, {})
+
+
+async def test_jobs_that_belong_together_survive_a_lost_connection(box: QueueRig) -> None:
+    await box.queue.create(new_task())
+    many = [(new_task(), None) for _ in range(150)]
+    creating = asyncio.create_task(box.queue.create_many(many, whole=True))
+    links = [client["id"] for client in await box.redis.client_list() if client["name"] == "fetchbox-tasks"]
+    for link in links:
+        await box.redis.client_kill_filter(_id=link)
+    assert links
+    assert all(isinstance(one, int) for one in await creating)
+    assert sorted((await box.queued())[1:]) == sorted(new.job_id for new, _ in many)
+    assert (await box.outbox(), await box.noted()) == (0, {})

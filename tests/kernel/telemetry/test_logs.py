@@ -346,3 +346,10 @@ def test_the_allow_list_holds_no_name_of_a_secret_or_payload() -> None:
 def test_colours_and_levels_agree() -> None:
     assert set(log_format._COLOURS) == set(logs._LEVELS)
     assert metrics.LOG_FIELDS_DROPPED is not None
+
+
+@given(st.from_regex(log_format._HARMLESS, fullmatch=True))
+def test_words_and_ids_hold_nothing_that_would_be_hidden(text: str) -> None:
+    """They are told as they are without a look at them."""
+    assert redaction.text(text) == text
+    assert log_format.visible(text) == text
