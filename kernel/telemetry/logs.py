@@ -88,6 +88,8 @@ def configure(service: str, level: str = "info", namespace: str = "") -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(ConsoleFormatter(service) if sys.stderr.isatty() else JsonFormatter(service, namespace))
     logging.captureWarnings(True)
+    # No line tells its thread or process, so no record looks for them.
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     root = logging.getLogger()
     for old in [h for h in root.handlers if getattr(h, "fetchbox", False)]:
         root.removeHandler(old)
