@@ -48,6 +48,7 @@ class BatchService:
         require_valid(request)
         _require_small(request.requests)
         outcomes = await (self._whole(request, sender) if request.all_or_none else self._each(request, sender))
+        _require_an_outcome(outcomes)
         accepted = sum(isinstance(outcome, Job) for outcome in outcomes)
         results = map(_result, outcomes)
         return pb.CreateJobsResponse(results=results, accepted=accepted, refused=len(outcomes) - accepted)
@@ -124,6 +125,15 @@ def _require_small(requests: Sequence[pb.CreateJobRequest]) -> None:
             f"requests: the payloads have {size} bytes, and at most {MOST_BYTES} are allowed: send smaller batches",
             (Violation("requests", rule, "batch.max_bytes"),),
         )
+
+
+def _require_an_outcome(outcomes: Sequence[Outcome]) -> None:
+    """A batch of which nothing is known is one call that failed."""
+    first = outcomes[0]
+    if isinstance(first, FetchboxError) and all(
+        isinstance(one, FetchboxError) and one.reason == errors_pb2.REASON_UNAVAILABLE for one in outcomes
+    ):
+        raise first
 
 
 def _result(outcome: Outcome) -> pb.CreateJobResult:

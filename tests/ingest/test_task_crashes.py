@@ -188,3 +188,22 @@ async def test_what_a_bare_worker_settled_makes_room_and_its_end_is_told(quick: 
         assert await client.redis.hgetall(keys.open_tasks()) == {b"chat": b"1"}
         assert [status.job_type for status in await client.statuses(job.job_id)] == ["chat"]
         assert (await client.get(job.job_id)).result == b'"ok"'
+
+
+@pytest.mark.parametrize("whole", [False, True])
+async def test_a_batch_without_redis_fails_as_one_call_and_its_keys_work_afterwards(
+    quick: Config, resources: Resources, valkey: Valkey, whole: bool
+) -> None:
+    quick.ingest.sweep_interval.CopyFrom(NEVER)
+    async with TaskClient.serving(quick, resources) as client:
+        valkey.kill9()
+        try:
+            refusal = await client.batch_refusal(order("k"), order("m"), order("k"), whole=whole)
+        finally:
+            valkey.restart()
+        assert (refusal.status, refusal.reason) == (503, "UNAVAILABLE")
+        assert "unknown: submit again with the same idempotency key" in refusal.message
+        first, second, third = await client.batch(order("k"), order("m"), order("k"), whole=whole)
+        assert first == third
+        assert {entry["job_id"] for entry in await client.queued()} == {first.job_id, second.job_id}
+        assert await client.outbox() == 0

@@ -93,8 +93,8 @@ class TaskServiceServicer:
         result: the job without its payload, or the error that `CreateJob` would have answered. The call itself fails only
         where the batch as a whole is refused. With `all_or_none` no job is made where one is refused, whether by a rule,
         by its idempotency key, by the rate of its tenant or by a backlog without room for all; the call then fails with
-        the first refusal, which names its place. `UNAVAILABLE` leaves the outcome unknown: send the batch again with the
-        same keys, and each job is made once.
+        the first refusal, which names its place. `UNAVAILABLE`, of a result or, where no result is known, of the call,
+        leaves the outcome unknown: send the batch again with the same keys, and each job is made once.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -46,8 +46,8 @@ class TaskServiceStub:
     result: the job without its payload, or the error that `CreateJob` would have answered. The call itself fails only
     where the batch as a whole is refused. With `all_or_none` no job is made where one is refused, whether by a rule,
     by its idempotency key, by the rate of its tenant or by a backlog without room for all; the call then fails with
-    the first refusal, which names its place. `UNAVAILABLE` leaves the outcome unknown: send the batch again with the
-    same keys, and each job is made once.
+    the first refusal, which names its place. `UNAVAILABLE`, of a result or, where no result is known, of the call,
+    leaves the outcome unknown: send the batch again with the same keys, and each job is made once.
     """
     CreateJobStream: _grpc.StreamStreamMultiCallable[_task_service_pb2.CreateJobStreamRequest, _task_service_pb2.CreateJobStreamResponse]
     """Creates task jobs as long as orders come. Each order has a number of the client's choice and one result with that
@@ -84,8 +84,8 @@ class TaskServiceAsyncStub(TaskServiceStub):
     result: the job without its payload, or the error that `CreateJob` would have answered. The call itself fails only
     where the batch as a whole is refused. With `all_or_none` no job is made where one is refused, whether by a rule,
     by its idempotency key, by the rate of its tenant or by a backlog without room for all; the call then fails with
-    the first refusal, which names its place. `UNAVAILABLE` leaves the outcome unknown: send the batch again with the
-    same keys, and each job is made once.
+    the first refusal, which names its place. `UNAVAILABLE`, of a result or, where no result is known, of the call,
+    leaves the outcome unknown: send the batch again with the same keys, and each job is made once.
     """
     CreateJobStream: _aio.StreamStreamMultiCallable[_task_service_pb2.CreateJobStreamRequest, _task_service_pb2.CreateJobStreamResponse]  # type: ignore[assignment]
     """Creates task jobs as long as orders come. Each order has a number of the client's choice and one result with that
@@ -131,8 +131,8 @@ class TaskServiceServicer(metaclass=_abc_1.ABCMeta):
         result: the job without its payload, or the error that `CreateJob` would have answered. The call itself fails only
         where the batch as a whole is refused. With `all_or_none` no job is made where one is refused, whether by a rule,
         by its idempotency key, by the rate of its tenant or by a backlog without room for all; the call then fails with
-        the first refusal, which names its place. `UNAVAILABLE` leaves the outcome unknown: send the batch again with the
-        same keys, and each job is made once.
+        the first refusal, which names its place. `UNAVAILABLE`, of a result or, where no result is known, of the call,
+        leaves the outcome unknown: send the batch again with the same keys, and each job is made once.
         """
 
     @_abc_1.abstractmethod
