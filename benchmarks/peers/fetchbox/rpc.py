@@ -15,7 +15,7 @@ from fetchbox.task.v1.task_service_pb2_grpc import TaskServiceStub
 
 PACKAGES = ("fetchbox", "redis", "hiredis", "protobuf", "grpcio", "uvloop")
 
-_PIECE = int(os.environ.get("PIECE", "125"))
+_PIECE = 125
 """Jobs in one call of a batch."""
 
 
