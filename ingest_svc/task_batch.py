@@ -68,8 +68,7 @@ class BatchCreator:
 
     async def _plain(self, orders: Sequence[TaskOrder], places: Sequence[int], found: list[Outcome | None]) -> None:
         made = await self._queue.create_many([(orders[place].new, None) for place in places]) if places else []
-        for place, outcome in zip(places, made, strict=True):
-            found[place] = _outcome(orders[place], outcome)
+        self._note(orders, places, made, found)
 
     async def _keyed(
         self, orders: Sequence[TaskOrder], places: Sequence[int], found: list[Outcome | None], caller: Caller
@@ -111,11 +110,21 @@ class BatchCreator:
         async with self.holding([claim for _, claim in held]):
             made = await self._queue.create_many(wanted)
         self._reached("queued")
-        for (place, _), outcome in zip(held, made, strict=True):
-            found[place] = _outcome(orders[place], outcome)
+        self._note(orders, [place for place, _ in held], made, found)
         failed = [(one[1], error) for one, error in zip(held, made, strict=True) if isinstance(error, Exception)]
         await self.forget([claim for claim, error in failed if _is_refused(error)])
         await self.give_back([claim for claim, error in failed if not _is_refused(error)])
+
+    def _note(
+        self,
+        orders: Sequence[TaskOrder],
+        places: Sequence[int],
+        made: Sequence[int | Exception],
+        found: list[Outcome | None],
+    ) -> None:
+        tell(*(orders[place].new for place, outcome in zip(places, made, strict=True) if isinstance(outcome, int)))
+        for place, outcome in zip(places, made, strict=True):
+            found[place] = _outcome(orders[place], outcome)
 
     async def _singly(
         self, orders: Sequence[TaskOrder], places: Sequence[int], found: list[Outcome | None], caller: Caller
@@ -167,7 +176,6 @@ def leaders_of(orders: Sequence[TaskOrder]) -> dict[int, int]:
 
 def _outcome(order: TaskOrder, made: int | Exception) -> Outcome:
     if isinstance(made, int):
-        tell(order.new)
         return job_of(order.new, made)
     error = error_of(made)
     return as_seen(error, order.idempotency_key)

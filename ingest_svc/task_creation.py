@@ -109,11 +109,12 @@ def as_seen(error: FetchboxError, key: str) -> FetchboxError:
     return outcome_unknown(error, key) if error.reason == errors_pb2.REASON_UNAVAILABLE else error
 
 
-def tell(new: NewTask) -> None:
-    """Counts and logs a job that was made."""
-    metrics.JOBS_ACCEPTED.labels(new.task).inc()
-    metrics.JOBS_PRODUCED.labels(keys.QUEUE).inc()
-    log.info("job_accepted", job_id=new.job_id, tenant=new.tenant, task=new.task)
+def tell(*made: NewTask) -> None:
+    """Counts and logs jobs that were made."""
+    metrics.JOBS_PRODUCED.labels(keys.QUEUE).inc(len(made))
+    for new in made:
+        metrics.JOBS_ACCEPTED.labels(new.task).inc()
+        log.info("job_accepted", job_id=new.job_id, tenant=new.tenant, task=new.task)
 
 
 def job_of(new: NewTask, created_ms: int) -> Job:

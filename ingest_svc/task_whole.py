@@ -120,8 +120,8 @@ class WholeCreator:
             if isinstance(outcome, Exception):
                 failed = failed or (place, outcome)
             else:
-                tell(new)
                 jobs[place] = job_of(new, outcome)
+        tell(*(new for new, outcome in zip(wanted.values(), made, strict=True) if isinstance(outcome, int)))
         if failed is not None:
             raise failed[1]
 
