@@ -5,12 +5,14 @@ from collections.abc import AsyncIterator, Iterable
 
 import grpc
 import pytest
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from fetchbox.config.v1.config_pb2 import Config
+from fetchbox.config.v1.config_pb2 import Config, Tracing
 from fetchbox.task.v1 import task_service_pb2 as pb
 from ingest_svc.order_window import MOST, MOST_BYTES, OrderWindow
 from kernel.redis import keys
 from kernel.service.resources import Resources
+from kernel.telemetry import tracing
 from tests.ingest.harness import Refusal, until
 from tests.ingest.served import credentials
 from tests.ingest.task_harness import TaskClient, order, with_tasks
@@ -90,6 +92,28 @@ async def _is_whole(client: TaskClient) -> bool:
     claimed = await client.redis.keys(f"{keys.task_idempotency('acme', '')}*")
     kept = [await client.redis.hget(name, "answer") for name in claimed]
     return bool(claimed) and all(kept) and len(claimed) == len(await client.queued())
+
+
+async def test_the_jobs_of_a_batch_and_of_a_stream_go_on_with_the_trace_of_the_call(
+    config: Config, resources: Resources
+) -> None:
+    tracing.configure(Tracing(enabled=True), "test", spans := InMemorySpanExporter())
+    parent = ("traceparent", f"00-{'ab' * 16}-{'cd' * 8}-01")
+    try:
+        async with TaskClient.serving(with_tasks(config), resources) as client:
+            streamed = client.stub.CreateJobStream(_numbered([order(), order()]), metadata=[parent], timeout=60)
+            jobs = [one.result.job async for one in streamed]
+            batch = await client.stub.CreateJobs(
+                pb.CreateJobsRequest(requests=[order()]), metadata=[parent], timeout=60
+            )
+            jobs.append(batch.results[0].job)
+            assert {job.trace_id for job in jobs} == {"ab" * 16}
+            entries = [entry["traceparent"].split("-")[2] for entry in await client.queued()]
+    finally:
+        await tracing.shutdown()
+    made = {f"{span.context.span_id:016x}": span.name for span in spans.get_finished_spans()}
+    service = "/fetchbox.task.v1.TaskService"
+    assert [made[span] for span in entries] == [*[f"{service}/CreateJobStream"] * 2, f"{service}/CreateJobs"]
 
 
 async def test_a_window_is_read_on_only_as_results_leave() -> None:
