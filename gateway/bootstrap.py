@@ -31,7 +31,7 @@ async def build(config: config_pb2.Config, resources: object = None) -> Service:
     tls = config.security.tls
     services: dict[ServiceDescriptor, Upstream] = {}
     for name in upstream_names():
-        upstream = Upstream(getattr(config.gateway, name), tls)
+        upstream = Upstream(getattr(config.gateway, name), tls, config.gateway.upstream_connections)
         services.update(dict.fromkeys(services_of(name), upstream))
     codec = Codec(descriptor_pool.Default(), Options(milliseconds=True))
     gateway, served = config.gateway, list(endpoints(services, codec))

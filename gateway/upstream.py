@@ -1,7 +1,9 @@
 """The gRPC services behind the gateway: one channel each, raw bytes in and out, and the metadata that may travel."""
 
+import asyncio
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -44,35 +46,44 @@ Metadata = list[tuple[str, str | bytes]]
 
 
 class Upstream:
-    """One service at `host:port`. `tls` is the platform's: the same authorities and key pair serve both sides."""
+    """One service at `host:port`. `tls` is the platform's: the same authorities and key pair serve both sides.
 
-    def __init__(self, target: str, tls: Tls | None = None) -> None:
+    Of several connections each takes its turn, so that several processes at one port have work.
+    """
+
+    def __init__(self, target: str, tls: Tls | None = None, connections: int = 1) -> None:
         self.target = target
-        if tls is not None and tls.cert_file:
-            self._channel = grpc.aio.secure_channel(target, _credentials(tls), options=_OPTIONS)
-        else:
-            self._channel = grpc.aio.insecure_channel(target, options=_OPTIONS)
-        self._stubs: dict[str, Any] = {}
+        self._channels = [_channel(target, tls) for _ in range(connections)]
+        self._turns = cycle(range(connections))
+        self._stubs: dict[tuple[str, int], Any] = {}
 
     def call(self, route: Route, requests: Sequence[Message], metadata: Metadata, timeout: float | None) -> Any:
         """The call of an RPC: awaited, or read as a stream, it raises `grpc.aio.AioRpcError`.
 
         Cancelling the task that awaits it cancels the call.
         """
-        stub = self._stubs.get(route.rpc)
+        key = route.rpc, next(self._turns)
+        stub = self._stubs.get(key)
         if stub is None:
-            stub = self._stubs[route.rpc] = self._stub(route.method)(route.rpc)
+            stub = self._stubs[key] = _stub(self._channels[key[1]], route.method)(route.rpc)
         sent = [message.SerializeToString() for message in requests]
         return stub(sent if route.method.client_streaming else sent[0], metadata=metadata, timeout=timeout)
 
-    def _stub(self, method: MethodDescriptor) -> Any:
-        if method.client_streaming:
-            return self._channel.stream_stream if method.server_streaming else self._channel.stream_unary
-        return self._channel.unary_stream if method.server_streaming else self._channel.unary_unary
-
     async def close(self) -> None:
         """Ends every call."""
-        await self._channel.close()
+        await asyncio.gather(*(channel.close() for channel in self._channels))
+
+
+def _channel(target: str, tls: Tls | None) -> grpc.aio.Channel:
+    if tls is not None and tls.cert_file:
+        return grpc.aio.secure_channel(target, _credentials(tls), options=_OPTIONS)
+    return grpc.aio.insecure_channel(target, options=_OPTIONS)
+
+
+def _stub(channel: grpc.aio.Channel, method: MethodDescriptor) -> Any:
+    if method.client_streaming:
+        return channel.stream_stream if method.server_streaming else channel.stream_unary
+    return channel.unary_stream if method.server_streaming else channel.unary_unary
 
 
 def _credentials(tls: Tls) -> grpc.ChannelCredentials:

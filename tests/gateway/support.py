@@ -157,6 +157,7 @@ async def running(
     origins: Sequence[str] = (),
     hosts: Sequence[str] = ("*",),
     security: Security | None = None,
+    connections: int = 1,
 ) -> AsyncIterator[Gateway]:
     """A gateway on a free port in front of the service, or in front of `target`."""
     behaviours = Behaviours(service, functions)
@@ -164,7 +165,7 @@ async def running(
     grpc_server.add_generic_rpc_handlers((behaviours,))
     port = grpc_server.add_insecure_port("127.0.0.1:0")
     await grpc_server.start()
-    upstream = Upstream(target or f"127.0.0.1:{port}")
+    upstream = Upstream(target or f"127.0.0.1:{port}", connections=connections)
     codec = Codec(pool, options)
     served = list(endpoints({service: upstream}, codec))
     read = {name for endpoint in served for name in endpoint.route.rest.request_headers}

@@ -241,6 +241,25 @@ async def test_a_drain_ends_with_its_grace(pool: DescriptorPool) -> None:
             await request
 
 
+async def test_calls_take_connections_in_turn(pool: DescriptorPool) -> None:
+    peers: list[str] = []
+
+    async def called(call: Call) -> Any:
+        peers.append(call.context.peer())
+        return call.request
+
+    rules = [Rule("Get", {"get": "/v1/things/{name}"})]
+    async with (
+        running(pool, add_service(pool, rules), {"Get": called}, connections=3) as gateway,
+        aiohttp.ClientSession(gateway.url) as http,
+    ):
+        for _ in range(9):
+            async with http.get("/v1/things/x") as answer:
+                assert answer.status == 200
+    assert [peers.count(peer) for peer in peers[:3]] == [3, 3, 3]
+    assert len(set(peers)) == 3
+
+
 async def test_a_service_that_comes_back_is_found_again(pool: DescriptorPool) -> None:
     (port,) = free_ports(1)
     rules = [Rule("Get", {"get": "/v1/things/{name}"})]

@@ -568,6 +568,46 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/jobs:batch": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Creates up to 1,000 task jobs in one call, each as `CreateJob` would
+         * @description Creates up to 1,000 task jobs in one call, each as `CreateJob` would. Each has its own idempotency key and its own result: the job without its payload, or the error that `CreateJob` would have answered. The call itself fails only where the batch as a whole is refused. With `all_or_none` no job is made where one is refused, whether by a rule, by its idempotency key, by the rate of its tenant or by a backlog without room for all; the call then fails with the first refusal, which names its place. `UNAVAILABLE`, of a result or, where no result is known, of the call, leaves the outcome unknown: send the batch again with the same keys, and each job is made once.
+         */
+        post: operations["TaskService_CreateJobs"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/jobs:stream": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Creates task jobs as long as orders come
+         * @description Creates task jobs as long as orders come. Each order has a number of the client's choice and one result with that number; results come in the order of their orders. The server has at most 256 orders of a stream in progress, and reads on as it answers them. Where the stream breaks, the outcome of orders without a result is unknown: send them again with the same idempotency keys. By REST the body is a JSON array or one JSON object a line, sent as a whole.
+         */
+        post: operations["TaskService_CreateJobStream"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/jobs/{job_id}": {
         parameters: {
             query?: never;
@@ -944,6 +984,49 @@ export interface components {
             ttl_s?: number;
             /** @description Names this request, so that a repetition is no second job; printable ASCII. Absent: the metadata `idempotency-key`, if there is any. Optional. */
             idempotency_key?: string | "";
+        };
+        /** @description What became of one order. */
+        CreateJobResult: {
+            /** @description The job as it was when it was created, without its payload. */
+            job?: components["schemas"]["TaskJob"];
+            /** @description Why there is none, with the reason in an `ErrorInfo`: what `CreateJob` would have answered. */
+            error?: components["schemas"]["Status"];
+        };
+        /** @description One order of a stream. */
+        CreateJobStreamRequest: {
+            /** @description Any number; its result has the same. */
+            number?: string | number;
+            /** @description What to create. The metadata `idempotency-key` is refused: each order names its own. */
+            request?: components["schemas"]["CreateJobRequest"];
+        };
+        /** @description What became of one order of a stream. */
+        CreateJobStreamResponse: {
+            /** @description The number of the order. */
+            number: string;
+            /** @description What became of it. */
+            result?: components["schemas"]["CreateJobResult"];
+        };
+        /** @description Task jobs to create. */
+        CreateJobsRequest: {
+            /** @description What to create; the payloads have at most 4,194,304 bytes together. A job that breaks a rule has an error as its result; the others are made all the same. The metadata `idempotency-key` is refused: each job names its own. */
+            requests: components["schemas"]["CreateJobRequest"][];
+            /** @description Whether one refused job refuses all of them. */
+            all_or_none?: boolean;
+        };
+        /** @description What became of the jobs of a batch. */
+        CreateJobsResponse: {
+            /** @description One result for each request, in their order. */
+            results: components["schemas"]["CreateJobResult"][];
+            /**
+             * Format: int32
+             * @description How many results hold a job.
+             */
+            accepted: number;
+            /**
+             * Format: int32
+             * @description How many results hold an error.
+             */
+            refused: number;
         };
         /** @description A resource or a task job that failed for good and waits for an operator. */
         DeadLetter: {
@@ -1623,10 +1706,20 @@ export interface components {
             /** @description The secrets of its `webhook` and `manual` gates. This answer alone has them; a repetition has none. */
             secrets: components["schemas"]["GateSecret"][];
         };
+        /**
+         * @description The `Status` type defines a logical error model that is suitable for different programming environments, including REST APIs and RPC APIs. It is used by [gRPC](https://github.com/grpc). Each `Status` message contains three pieces of data: error code, error message, and error details.
+         *
+         *     You can find out more about this error model and how to work with it in the [API Design Guide](https://cloud.google.com/apis/design/errors).
+         */
         Status: {
-            /** Format: int32 */
+            /**
+             * Format: int32
+             * @description The status code, which should be an enum value of [google.rpc.Code][google.rpc.Code].
+             */
             code: number;
+            /** @description A developer-facing error message, which should be in English. Any user-facing error message should be localized and sent in the [google.rpc.Status.details][google.rpc.Status.details] field, or localized by the client. */
             message: string;
+            /** @description A list of messages that carry the error details.  There is a common set of message types for APIs to use. */
             details: ({
                 /** @description The type of the message, as a URL. */
                 "@type"?: string;
@@ -1847,9 +1940,14 @@ export interface components {
             detail: string;
             /** @description The same as the header `x-fetchbox-error`. */
             reason: string;
-            /** Format: int32 */
+            /**
+             * Format: int32
+             * @description The status code, which should be an enum value of [google.rpc.Code][google.rpc.Code].
+             */
             code: number;
+            /** @description A developer-facing error message, which should be in English. Any user-facing error message should be localized and sent in the [google.rpc.Status.details][google.rpc.Status.details] field, or localized by the client. */
             message: string;
+            /** @description A list of messages that carry the error details.  There is a common set of message types for APIs to use. */
             details: ({
                 /** @description The type of the message, as a URL. */
                 "@type"?: string;
@@ -2672,6 +2770,59 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["TaskJob"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    TaskService_CreateJobs: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["CreateJobsRequest"];
+            };
+        };
+        responses: {
+            /** @description What became of the jobs of a batch. */
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CreateJobsResponse"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    TaskService_CreateJobStream: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["CreateJobStreamRequest"][];
+                "application/x-ndjson": string;
+            };
+        };
+        responses: {
+            /** @description What became of one order of a stream. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/event-stream": string;
+                    "application/x-ndjson": string;
+                    "application/json": components["schemas"]["CreateJobStreamResponse"][];
                 };
             };
             default: components["responses"]["Error"];

@@ -959,6 +959,7 @@ class Gateway(_message.Message):
     MAX_CONNECTIONS_FIELD_NUMBER: _builtins.int
     MAX_REQUESTS_FIELD_NUMBER: _builtins.int
     MIN_BODY_RATE_FIELD_NUMBER: _builtins.int
+    UPSTREAM_CONNECTIONS_FIELD_NUMBER: _builtins.int
     listen: _builtins.str
     """`host:port` to listen at. Default `127.0.0.1:8080`."""
     ingest: _builtins.str
@@ -980,6 +981,10 @@ class Gateway(_message.Message):
     min_body_rate: _builtins.int
     """The slowest request body, in bytes a second on average from its tenth second on; a slower one is answered 408.
     0 means no floor. Default 1024.
+    """
+    upstream_connections: _builtins.int
+    """How many connections a process has to each service; calls take them in turn. With `ingest.processes` as many as
+    those are, or more, give each of them work. Default 1.
     """
     @_builtins.property
     def sse_heartbeat(self) -> _duration_pb2.Duration:
@@ -1022,10 +1027,11 @@ class Gateway(_message.Message):
         max_connections: _builtins.int = ...,
         max_requests: _builtins.int = ...,
         min_body_rate: _builtins.int = ...,
+        upstream_connections: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["sse_heartbeat", b"sse_heartbeat"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["allowed_hosts", b"allowed_hosts", "allowed_origins", b"allowed_origins", "flow", b"flow", "ingest", b"ingest", "listen", b"listen", "max_connections", b"max_connections", "max_request_bytes", b"max_request_bytes", "max_requests", b"max_requests", "min_body_rate", b"min_body_rate", "operator", b"operator", "sse_heartbeat", b"sse_heartbeat", "task", b"task", "trusted_proxies", b"trusted_proxies", "worker", b"worker"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["allowed_hosts", b"allowed_hosts", "allowed_origins", b"allowed_origins", "flow", b"flow", "ingest", b"ingest", "listen", b"listen", "max_connections", b"max_connections", "max_request_bytes", b"max_request_bytes", "max_requests", b"max_requests", "min_body_rate", b"min_body_rate", "operator", b"operator", "sse_heartbeat", b"sse_heartbeat", "task", b"task", "trusted_proxies", b"trusted_proxies", "upstream_connections", b"upstream_connections", "worker", b"worker"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
