@@ -78,8 +78,8 @@ class Run:
                     raise SystemExit(f"{told}\n{worker.log_tail()}")
                 figures.finished_bytes = (self._memory() - self._empty) / self._load.jobs
                 figures.latencies = self._latencies()
-        self._fresh()
-        figures.bulk = self._client("bulk", self._load.jobs, _BULK)["per_second"]
+            self._fresh()
+            figures.bulk = self._client("bulk", self._load.jobs, _BULK)["per_second"]
         return figures
 
     def _fresh(self) -> None:
