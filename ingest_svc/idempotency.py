@@ -38,7 +38,7 @@ class BegunSubmit:
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class KeyClaim:
     """An idempotency key, the document that it stands for, and the job id that this submit proposes."""
 
     name: str
@@ -96,7 +96,7 @@ class SubmitBatches:
         """Lets go of the connection; safe twice."""
         self._link.close()
 
-    async def begin(self, asked: Iterable[Claim], lease_ms: int) -> list[BegunSubmit | None]:
+    async def begin(self, asked: Iterable[KeyClaim], lease_ms: int) -> list[BegunSubmit | None]:
         """Claims each name as `Submits.begin` does; None for one whose key in Redis is of no use."""
         calls = [
             command(scripts.SUBMIT_BEGIN, [one.name], [one.digest, one.proposed, lease_ms, one.window_ms])
@@ -104,7 +104,7 @@ class SubmitBatches:
         ]
         return [None if is_error(reply) else _begun(reply) for reply in await self._run(calls)]
 
-    async def forget(self, asked: Iterable[Claim]) -> None:
+    async def forget(self, asked: Iterable[KeyClaim]) -> None:
         """Frees the names that are claimed for the jobs that were proposed, once none of these will be made."""
         await self._run([command(scripts.SUBMIT_FORGET, [one.name], [one.proposed] * 2) for one in asked])
 

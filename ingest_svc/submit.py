@@ -15,7 +15,7 @@ from fetchbox.errors.v1 import errors_pb2
 from fetchbox.ingest.v1.ingest_service_pb2 import SubmitJobResponse
 from fetchbox.jobs.jobs_pb2 import JobLog
 from ingest_svc import hints, tasks
-from ingest_svc.idempotency import Claim
+from ingest_svc.idempotency import KeyClaim
 from ingest_svc.job import Job
 from ingest_svc.once import Hold, Once, outcome_unknown, unclaimed
 from ingest_svc.publication import Publication, Reached
@@ -64,7 +64,7 @@ class Submitter:
         """
         make = partial(self._make, proposed, reading)
         name = keys.manifest_idempotency(proposed.tenant, proposed.job_type, key)
-        claim = Claim(name, reading.digest, proposed.job_id, window_ms)
+        claim = KeyClaim(name, reading.digest, proposed.job_id, window_ms)
         try:
             answer = await (self._once.run(claim, make) if key else make(unclaimed(proposed.job_id)))
         except FetchboxError as error:

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager, suppress
 
 from fetchbox.errors.v1 import errors_pb2
 from fetchbox.task.v1.job_pb2 import Job
-from ingest_svc.idempotency import BegunSubmit, Claim, SubmitBatches
+from ingest_svc.idempotency import BegunSubmit, KeyClaim, SubmitBatches
 from ingest_svc.once import conflict
 from ingest_svc.publication import Reached
 from ingest_svc.task_creation import TaskCreator, as_seen, claim_of, job_of, kept, tell
@@ -94,14 +94,14 @@ class BatchCreator:
                 others.append(place)
         await asyncio.gather(self._fresh(orders, fresh, found), self._singly(orders, others, found, caller))
 
-    async def _begun(self, claims: Sequence[Claim]) -> Sequence[BegunSubmit | FetchboxError | None]:
+    async def _begun(self, claims: Sequence[KeyClaim]) -> Sequence[BegunSubmit | FetchboxError | None]:
         try:
             return await self._submits.begin(claims, int(self._lease * 1000))
         except FetchboxError as error:
             return [error] * len(claims)
 
     async def _fresh(
-        self, orders: Sequence[TaskOrder], held: Sequence[tuple[int, Claim]], found: list[Outcome | None]
+        self, orders: Sequence[TaskOrder], held: Sequence[tuple[int, KeyClaim]], found: list[Outcome | None]
     ) -> None:
         """Makes the jobs of keys that nobody has used before."""
         if not held:
@@ -140,7 +140,7 @@ class BatchCreator:
                 found[place] = error_of(outcome)
 
     @asynccontextmanager
-    async def holding(self, claims: Sequence[Claim]) -> AsyncIterator[None]:
+    async def holding(self, claims: Sequence[KeyClaim]) -> AsyncIterator[None]:
         """Renews the leases of claims meanwhile."""
         keeper = asyncio.create_task(self._keep(claims), name="batch-leases")
         try:
@@ -148,19 +148,19 @@ class BatchCreator:
         finally:
             keeper.cancel()
 
-    async def forget(self, claims: Sequence[Claim]) -> None:
+    async def forget(self, claims: Sequence[KeyClaim]) -> None:
         """Frees keys whose jobs will not be made."""
         with suppress(FetchboxError):
             if claims:
                 await self._submits.forget(claims)
 
-    async def give_back(self, claims: Sequence[Claim]) -> None:
+    async def give_back(self, claims: Sequence[KeyClaim]) -> None:
         """Ends the leases of keys: whoever comes next takes their jobs over at once."""
         with suppress(FetchboxError):
             if claims:
                 await self._submits.begin(claims, _GIVEN_BACK_MS)
 
-    async def _keep(self, claims: Sequence[Claim]) -> None:
+    async def _keep(self, claims: Sequence[KeyClaim]) -> None:
         while True:
             await self._clock.sleep(self._lease / _RENEWALS)
             with suppress(FetchboxError):

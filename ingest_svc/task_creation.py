@@ -13,7 +13,7 @@ from functools import partial
 from fetchbox.errors.v1 import errors_pb2
 from fetchbox.task.v1.job_pb2 import Job
 from ingest_svc import task_views
-from ingest_svc.idempotency import Claim
+from ingest_svc.idempotency import KeyClaim
 from ingest_svc.once import ForeignJobError, Hold, Once, outcome_unknown
 from ingest_svc.publication import Reached
 from ingest_svc.task_order import TaskOrder
@@ -93,10 +93,10 @@ class TaskCreator:
         return task_views.whole(found)
 
 
-def claim_of(order: TaskOrder) -> Claim:
+def claim_of(order: TaskOrder) -> KeyClaim:
     """The idempotency key of an order that has one, and the job that it proposes."""
     name = keys.task_idempotency(order.new.tenant, order.idempotency_key)
-    return Claim(name, order.digest, order.new.job_id, order.window_ms)
+    return KeyClaim(name, order.digest, order.new.job_id, order.window_ms)
 
 
 def kept(new: NewTask, name: str) -> Keep:

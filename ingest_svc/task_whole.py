@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from fetchbox.errors.v1 import errors_pb2
 from fetchbox.task.v1.job_pb2 import Job
-from ingest_svc.idempotency import BegunSubmit, Claim, SubmitBatches
+from ingest_svc.idempotency import BegunSubmit, KeyClaim, SubmitBatches
 from ingest_svc.once import conflict
 from ingest_svc.publication import Reached
 from ingest_svc.task_batch import BatchCreator, leaders_of
@@ -45,7 +45,7 @@ class _Held:
     """A key of the batch, claimed."""
 
     place: int
-    claim: Claim
+    claim: KeyClaim
     begun: BegunSubmit
 
 
@@ -153,7 +153,7 @@ class WholeCreator:
                 metrics.JOBS_REPEATED.inc()
         return jobs
 
-    async def _held(self, claims: Sequence[tuple[int, Claim]]) -> list[_Held]:
+    async def _held(self, claims: Sequence[tuple[int, KeyClaim]]) -> list[_Held]:
         """Every key, none of them in the hands of another."""
         end = self._clock.monotonic() + _PATIENCE * self._lease
         pause = _FIRST_PAUSE
