@@ -1,5 +1,6 @@
 """How many calls a gRPC server has in progress, and whether it takes one more (`rpc` in the configuration)."""
 
+import asyncio
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,6 +24,9 @@ class CallLimits:
         self._calls = 0
         self._streams = 0
         self._by_tenant: Counter[str] = Counter()
+        self._tails: set[asyncio.Task[object]] = set()
+        self.ending = False
+        """Whether tails are ended: their clients read on elsewhere."""
 
     def require_room(self, tenant: str, *, streams: bool) -> None:
         """Raises `RATE_LIMITED` where one more call, or stream of answers for a tenant's token, is one too many."""
@@ -45,6 +49,23 @@ class CallLimits:
             yield
         finally:
             self._calls -= 1
+
+    @contextmanager
+    def tail(self) -> Iterator[None]:
+        """The current task serves a stream that would go on for ever."""
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101 - RPCs are tasks
+        self._tails.add(task)
+        try:
+            yield
+        finally:
+            self._tails.discard(task)
+
+    def end_tails(self) -> None:
+        """Cancels the tasks that serve tails."""
+        self.ending = True
+        for task in self._tails:
+            task.cancel()
 
     @contextmanager
     def stream(self, tenant: str) -> Iterator[None]:

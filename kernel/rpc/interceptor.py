@@ -9,6 +9,7 @@ without a token, has to send a small message within a time.
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +21,7 @@ from prometheus_client import Histogram
 from fetchbox.errors.v1 import errors_pb2
 from kernel import rpc_wait
 from kernel.auth import STRANGER, Authenticator, Caller, set_caller
-from kernel.errors import FetchboxError, invalid, to_status
+from kernel.errors import FetchboxError, invalid, to_status, unavailable
 from kernel.rpc.calls import CallLimits, refused
 from kernel.telemetry import context as about
 from kernel.telemetry import metrics
@@ -28,6 +29,7 @@ from kernel.telemetry.logs import get_logger
 from kernel.validation import require_valid
 
 events = get_logger("rpc")
+_STOPS = "this server stops; another one, or it again, goes on with the stream"
 _CANCELLED = "CANCELLED"
 """The code of an RPC whose client has left."""
 _FIELDS_BYTES = 64 << 10
@@ -60,7 +62,9 @@ class ServiceInterceptor(grpc.aio.ServerInterceptor):
         strangers: StrangerLimits,
         validate: bool,
         open_methods: frozenset[str] = frozenset(),
+        tails: frozenset[str] = frozenset(),
     ) -> None:
+        """`tails` are the methods whose streams end when the server is to stop, since their clients read on."""
         self._authenticator = authenticator
         self._roles = roles
         self._prefixes = tuple(f"/{name}/" for name in full_names)
@@ -68,6 +72,7 @@ class ServiceInterceptor(grpc.aio.ServerInterceptor):
         self._strangers = strangers
         self._validate = validate
         self._open_methods = open_methods
+        self._tails = tails
 
     async def intercept_service(
         self, continuation: Callable[[Any], Awaitable[_Handler]], handler_call_details: Any
@@ -90,6 +95,7 @@ class ServiceInterceptor(grpc.aio.ServerInterceptor):
         except FetchboxError as error:
             return _refusal(error, method, streams=streams)
         call = _Call(handler, method, caller, request_id, self._calls, self._strangers, self._validate)
+        call.is_tail = method in self._tails
         return call.answering()
 
 
@@ -104,6 +110,7 @@ class _Call:
     calls: CallLimits
     strangers: StrangerLimits
     validate: bool
+    is_tail: bool = False
 
     def answering(self) -> _Handler:
         """The handler of the call. A stranger's message is a stream of one, for gRPC reads any other by itself."""
@@ -135,12 +142,14 @@ class _Call:
         started = time.monotonic()
         self._begin(context)
         try:
-            with self.calls.stream(self.caller.tenant):
+            with self.calls.stream(self.caller.tenant), self.calls.tail() if self.is_tail else nullcontext():
                 async for response in await self._answers(sent, context):
                     yield response
         except Exception as error:  # noqa: BLE001 - every error leaves as a status
             await _abort(error, self.method, started, context, metrics.GRPC_STREAM_SECONDS)
-        except (asyncio.CancelledError, GeneratorExit):
+        except (asyncio.CancelledError, GeneratorExit) as left:
+            if self.is_tail and self.calls.ending and isinstance(left, asyncio.CancelledError):
+                await _abort(unavailable(_STOPS), self.method, started, context, metrics.GRPC_STREAM_SECONDS)
             _measure(self.method, _CANCELLED, started, metrics.GRPC_STREAM_SECONDS)
             raise
         _measure(self.method, "OK", started, metrics.GRPC_STREAM_SECONDS)

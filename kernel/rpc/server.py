@@ -55,14 +55,16 @@ class GrpcServer:
         self._security = config.security
         self.register = add
         self._full_names = tuple(full_names)
+        self._calls = CallLimits(config.rpc)
         own = ServiceInterceptor(
             Authenticator(config.security),
             frozenset({*roles, ANYONE}),
             self._full_names,
-            calls=CallLimits(config.rpc),
+            calls=self._calls,
             strangers=StrangerLimits(seconds(config.rpc.stranger_timeout), config.security.max_stranger_bytes),
             validate=validate,
             open_methods=_open_methods(self._full_names),
+            tails=_tails(self._full_names),
         )
         self._options = _options(config)
         self._interceptors = (*tracing.server_interceptors(), own)
@@ -82,9 +84,10 @@ class GrpcServer:
         await self._set_health(health_pb2.HealthCheckResponse.SERVING)
 
     async def drain(self, grace: float) -> None:
-        """Says NOT_SERVING, refuses new calls, and waits for those that run."""
+        """Says NOT_SERVING, refuses new calls, ends tails, which would go on for ever, and waits for other calls."""
         if self._server is not None:
             await self._set_health(health_pb2.HealthCheckResponse.NOT_SERVING)
+            self._calls.end_tails()
             await self._server.stop(grace)
 
     async def stop(self) -> None:
@@ -110,12 +113,21 @@ def _options(config: Config) -> list[tuple[str, int]]:
 
 def _open_methods(full_names: Iterable[str]) -> frozenset[str]:
     """Those of some services that are open to strangers, as `/package.Service/Method`."""
+    return _methods(full_names, lambda rest, _: rest.to_strangers)
+
+
+def _tails(full_names: Iterable[str]) -> frozenset[str]:
+    """Those that follow something live."""
+    return _methods(full_names, lambda rest, streams: streams and bool(rest.last_event_id_field or rest.stream_type))
+
+
+def _methods(full_names: Iterable[str], wanted: Callable[[options_pb2.Rest, bool], bool]) -> frozenset[str]:
     services = [descriptor_pool.Default().FindServiceByName(name) for name in full_names]
     return frozenset(
         f"/{service.full_name}/{method.name}"
         for service in services
         for method in service.methods
-        if method.GetOptions().Extensions[options_pb2.rest].to_strangers
+        if wanted(method.GetOptions().Extensions[options_pb2.rest], method.server_streaming)
     )
 
 

@@ -1,5 +1,6 @@
 """The gRPC server: health, reflection, credentials, validation, errors, TLS."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -28,6 +29,10 @@ class Answers(operator_service_pb2_grpc.OperatorServiceServicer):
         if request.job_id == "bug":
             raise ZeroDivisionError("secret detail")
         return job_pb2.Job(job_id=request.job_id, status=current_caller().role)
+
+    async def WatchJob(self, request, context):  # noqa: N802 - gRPC's name
+        yield job_pb2.JobEvent(id="1")
+        await asyncio.Event().wait()
 
     async def ExportJobs(self, request, context):  # noqa: N802 - gRPC's name
         yield job_pb2.Job(job_id="one")
@@ -68,6 +73,19 @@ def _details(error: grpc.aio.AioRpcError) -> tuple[ErrorInfo, BadRequest]:
     for packed in status.details:
         _ = packed.Unpack(info) or packed.Unpack(request)
     return info, request
+
+
+async def test_a_drain_ends_what_would_go_on_for_ever_and_says_so(serve) -> None:
+    server = await serve(configuration.defaults())
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel:
+        watching = _stub(channel).WatchJob(operator_service_pb2.WatchJobRequest(job_id="j"))
+        assert (await watching.read()).id == "1"
+        async with asyncio.timeout(30):
+            await server.drain(3600)
+            with pytest.raises(grpc.aio.AioRpcError) as ended:
+                await watching.read()
+    assert ended.value.code() == grpc.StatusCode.UNAVAILABLE
+    assert _details(ended.value)[0].reason == "UNAVAILABLE"
 
 
 async def test_health_and_reflection_answer_and_drain_tells(serve) -> None:
