@@ -77,7 +77,7 @@ async def test_a_rare_state_is_found_at_once_behind_many_others(box: Box) -> Non
         before = await box.commands()
         (first,), cursor = await box.ledger.page(1, status="partial", **filters)
         (second,), end = await box.ledger.page(1, cursor, status="partial", **filters)
-        assert [second.job_id, first.job_id] == partial
+        assert {second.job_id, first.job_id} == set(partial)  # both may be of one millisecond
         assert not end
         assert await box.commands() - before < 20
     assert await box.ledger.page(50, status="partial", tenant="b") == ([], "")
