@@ -307,3 +307,12 @@ async def test_a_cancellation_before_any_answer_closes_it_too(
     with pytest.raises(asyncio.CancelledError):
         await task
     await server.gone.wait()
+
+
+async def test_a_long_stream_of_small_chunks_comes_to_its_end(
+    server: ModelServer, started: Started, run: Recorder
+) -> None:
+    """What frames the chunks grows with the answer: no bound of bodies that are fetched holds for it."""
+    text = completion(["b"] * 2_000)
+    server.then(stream(*(text[place : place + 20] for place in range(0, len(text), 20))))
+    assert (await (await started()).run(HELLO, run))["text"] == "b" * 2_000

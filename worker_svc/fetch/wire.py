@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 import ssl
 from typing import Any, Final, cast
 
@@ -68,7 +69,8 @@ class WireProtocol(ResponseHandler):
         self._head_bytes = 0
         self._final: Any = None
         self._body_bytes = 0
-        self._most_framing = FREE_FRAMING
+        self._most_framing = math.inf
+        """Whoever bounds its bodies bounds their framing: `limit_framing`."""
         self._heard = 0.0
 
     def set_response_params(self, **params: Any) -> None:
@@ -77,7 +79,7 @@ class WireProtocol(ResponseHandler):
         self._head_bytes = 0
         self._final = None
         self._body_bytes = 0
-        self._most_framing = FREE_FRAMING
+        self._most_framing = math.inf
         super().set_response_params(**params)
 
     def feed_data(self, data: Any, size: int = 0) -> None:
