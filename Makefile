@@ -115,8 +115,13 @@ gen: setup ## Generates the stubs in gen/ from proto/, offline
 	tools/generate.sh .
 
 .PHONY: gen-check
-gen-check: setup ## Proves that gen/ is what proto/ says
+gen-check: setup ## Proves that gen/ is what proto/ says, and gateway/ui/ what web/ says
 	tools/gen_check.sh
+	tools/web.sh check
+
+.PHONY: web
+web: ## Builds the operators' page in gateway/ui/ from web/ (needs npm)
+	tools/web.sh build
 
 .PHONY: breaking
 breaking: setup ## Proves that no contract broke since BASE (default: the last commit)

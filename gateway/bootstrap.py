@@ -10,7 +10,7 @@ from google.protobuf import descriptor_pool
 from google.protobuf.descriptor import FieldDescriptor, ServiceDescriptor
 
 from fetchbox.config.v1 import config_pb2
-from gateway import pages
+from gateway import desk, pages
 from gateway.codec import Codec
 from gateway.endpoint import endpoints
 from gateway.entrance import Entrance
@@ -45,8 +45,13 @@ async def build(config: config_pb2.Config, resources: object = None) -> Service:
     )
     read = {name for endpoint in served for name in endpoint.route.rest.request_headers}
     entrance = Entrance(Hosts(gateway.listen, gateway.allowed_hosts), config.security, gateway.allowed_origins, read)
-    handler = Handler(served, ErrorPrinter(codec), limits, entrance, pages.load(), Forwarding(gateway.trusted_proxies))
+    shown = pages.load() | desk.load(gateway.ui)
+    handler = Handler(served, ErrorPrinter(codec), limits, entrance, shown, Forwarding(gateway.trusted_proxies))
     return Service("gateway", [HttpServer(gateway.listen, handler, set(services.values()), tls)])
+
+
+_NO_ADDRESS = frozenset({"listen", "ui"})
+"""The fields of the gateway that hold a text, but no address of services."""
 
 
 def upstream_names() -> list[str]:
@@ -54,7 +59,7 @@ def upstream_names() -> list[str]:
     return [
         field.name
         for field in config_pb2.Gateway.DESCRIPTOR.fields
-        if field.type == FieldDescriptor.TYPE_STRING and not field.is_repeated and field.name != "listen"
+        if field.type == FieldDescriptor.TYPE_STRING and not field.is_repeated and field.name not in _NO_ADDRESS
     ]
 
 

@@ -215,8 +215,7 @@ class Handler:
             return web.Response(status=204, headers=exchange.headers)
         page = self._pages.get(exchange.path)
         if page is not None and method in ("GET", "HEAD"):
-            exchange.label = exchange.path
-            return web.Response(body=page.body, headers={**exchange.headers, **page.headers})
+            return _show(exchange, page)
         allowed = self._router.allowed(exchange.path)
         if not allowed:
             return self.failed(exchange, errors.not_found(exchange.path))
@@ -284,6 +283,14 @@ class Handler:
         finally:
             metrics.GATEWAY_STREAMS.dec()
             self._streams.discard(stream)
+
+
+def _show(exchange: _Exchange, page: Page) -> web.Response:
+    exchange.label = page.label or exchange.path
+    status, headers, content = page.answer(exchange.request.headers)
+    headers |= exchange.headers
+    headers["Vary"] = ", ".join(filter(None, (exchange.cors.get("Vary"), "Accept-Encoding")))
+    return web.Response(status=status, body=content, headers=headers)
 
 
 def _slow(error: Exception) -> GatewayFailure:
