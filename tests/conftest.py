@@ -40,7 +40,7 @@ hypothesis.settings.load_profile("busy")
 _SHARED = {
     "spark": ("test_spark_",),
     "hub": ("test_client_",),
-    "platform": ("test_cli_f", "test_cli_tasks", "test_examples", "test_flow_pages", "test_platform"),
+    "platform": ("test_cli_f", "test_cli_tasks", "test_desk", "test_examples", "test_flow_pages", "test_platform"),
     "told": ("test_told_",),
 }
 """What one process starts for all of these files: a JVM, and a platform with every role as a process."""

@@ -6,6 +6,7 @@ import { session } from "./session";
 import { useStore } from "../store";
 
 const SLOWEST = 60_000;
+const SOON = 300;
 
 export interface Polled<T> {
   data: T | undefined;
@@ -40,12 +41,14 @@ export function useReading<T>(key: string | null, read: (signal: AbortSignal) =>
     let timer = 0;
     let failures = 0;
     let isOver = false;
+    let isWanted = false;
     const once = async (): Promise<void> => {
       window.clearTimeout(timer);
       running.current?.abort();
       const controller = new AbortController();
       running.current = controller;
       setState((old) => ({ ...old, isLoading: true }));
+      isWanted = false;
       try {
         const data = await latest.current(controller.signal);
         if (isOver || running.current !== controller) return;
@@ -55,17 +58,24 @@ export function useReading<T>(key: string | null, read: (signal: AbortSignal) =>
         if (isOver || running.current !== controller) return;
         failures += 1;
         const told = controller.signal.aborted ? undefined : asApiError(error);
+        running.current = null;
         setState((old) => ({ ...old, error: told, isLoading: false }));
         if (told === undefined || !told.mayPass) return;
       }
-      const pause = failures > 0 ? Math.min(SLOWEST, Math.max(every, 1000) * 2 ** (failures - 1)) : every;
+      if (running.current === controller) running.current = null;
+      const later = failures > 0 ? Math.min(SLOWEST, Math.max(every, 1000) * 2 ** (failures - 1)) : every;
+      const pause = isWanted ? SOON : later;
       if (pause > 0 && !document.hidden) timer = window.setTimeout(() => void once(), pause);
     };
     const seen = (): void => {
       if (document.hidden) window.clearTimeout(timer);
       else if (every > 0) void once();
     };
-    again.current = () => void once();
+    // What runs is not ended by who wants it anew: under a stream of events it would never come to its end.
+    again.current = () => {
+      if (running.current && !running.current.signal.aborted) isWanted = true;
+      else void once();
+    };
     document.addEventListener("visibilitychange", seen);
     void once();
     return () => {

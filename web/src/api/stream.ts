@@ -13,6 +13,8 @@ import { type Message, SseReader } from "./sse";
 
 export type StreamState = "connecting" | "live" | "paused" | "over" | "broken";
 
+/** The most events that a page holds. */
+const MOST = 2000;
 const FIRST_PAUSE = 1000;
 const LONGEST_PAUSE = 30_000;
 
@@ -82,16 +84,16 @@ export interface Streamed<T> {
   items: T[];
   state: StreamState;
   error: ApiError | undefined;
-  /** How many are left out, since a page holds the last `most` alone. */
+  /** How many older ones are left out. */
   dropped: number;
 }
 
-/** The events of a stream whose data `parse` understands; null as a path for no stream. */
+/** The events of a stream that `parse` makes something of; null as a path for no stream. A new `round` begins anew. */
 export function useStream<T>(
   path: string | null,
   params: Params,
   parse: (message: Message) => T | null,
-  most = 2000,
+  round = 0,
 ): Streamed<T> {
   const { token } = useStore(session);
   const url = path === null ? null : address(path, params);
@@ -103,16 +105,16 @@ export function useStream<T>(
       url,
       (messages) => {
         const found = messages.map(parse).filter((one): one is Awaited<T> & T => one !== null);
-        if (found.length > 0) setSeen((old) => joined(old, found, most));
+        if (found.length > 0) setSeen((old) => joined(old, found));
       },
       (state, error) => setSeen((old) => ({ ...old, state, error })),
     );
-  }, [url, token]);
+  }, [url, token, round]);
   return seen;
 }
 
-function joined<T>(old: Streamed<T>, found: T[], most: number): Streamed<T> {
+function joined<T>(old: Streamed<T>, found: T[]): Streamed<T> {
   const items = [...old.items, ...found];
-  const extra = Math.max(0, items.length - most);
+  const extra = Math.max(0, items.length - MOST);
   return { ...old, items: items.slice(extra), dropped: old.dropped + extra };
 }

@@ -1,5 +1,5 @@
 /** One job: its facts, its attempts as a chart, its events and log as they come, and what can be done about it. */
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { usePoll } from "../api/poll";
 import { useStream } from "../api/stream";
 import type { Job, JobEvent, LogEntry, TaskJob } from "../api/types";
@@ -24,9 +24,10 @@ export function JobPage({ route }: PageProps) {
   const path = encodeURIComponent(id);
   const [isOver, setOver] = useState(false);
   const polled = usePoll<Job>(`/operators/jobs/${path}`, {}, isOver ? 0 : 5000);
-  const isThere = polled.data !== undefined;
-  const events = useStream<JobEvent>(isThere ? `/operators/jobs/${path}/events` : null, {}, parsed);
-  const log = useStream<LogEntry>(isThere ? `/operators/jobs/${path}/logs` : null, { follow: true }, parsed);
+  const { round, follow } = useRounds(polled.data?.status);
+  const isThere = round > 0;
+  const events = useStream<JobEvent>(isThere ? `/operators/jobs/${path}/events` : null, {}, parsed, round);
+  const log = useStream<LogEntry>(isThere ? `/operators/jobs/${path}/logs` : null, { follow }, parsed, round);
   const status = polled.data?.status;
   useEffect(() => setOver(status !== undefined && ENDED.includes(status)), [status]);
   useEffect(() => {
@@ -72,6 +73,20 @@ export function JobPage({ route }: PageProps) {
       </Loaded>
     </>
   );
+}
+
+/** A job that has ended begins another round when it is replayed; its streams begin anew then. */
+function useRounds(status: string | undefined): { round: number; follow: boolean } {
+  const [seen, setSeen] = useState({ round: 0, follow: false });
+  const before = useRef<string | undefined>(undefined);
+  useEffect(() => {
+    if (status === undefined) return;
+    const isLive = !ENDED.includes(status);
+    const wasLive = before.current !== undefined && !ENDED.includes(before.current);
+    if (before.current === undefined || (isLive && !wasLive)) setSeen(({ round }) => ({ round: round + 1, follow: isLive }));
+    before.current = status;
+  }, [status]);
+  return seen;
 }
 
 function JobFacts({ job }: { job: Job }) {

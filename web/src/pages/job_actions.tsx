@@ -1,4 +1,5 @@
 /** What can be done about one job. */
+import { useEffect } from "preact/hooks";
 import { post } from "../api/client";
 import { usePoll } from "../api/poll";
 import type { DeadLetterPage, Job, ReplayOutcomes } from "../api/types";
@@ -13,6 +14,7 @@ export function JobActions({ job, done }: { job: Job; done: () => void }) {
   const id = job.job_id;
   const isLive = job.status === "queued" || job.status === "in_progress";
   const dead = usePoll<DeadLetterPage>("/operators/dlq", { job_id: id, page_size: 500 }, 10_000);
+  useEffect(() => dead.reload(), [job.status, job.resource_failed]);
   const letters = dead.data?.dead_letters ?? [];
   const all = `${counted(letters.length, "dead letter")}${dead.data?.next_page_token ? " and more" : ""}`;
   const cancel = async (): Promise<string> => {

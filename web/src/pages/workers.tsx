@@ -15,7 +15,7 @@ import { JobLink } from "./job_table";
 
 const COLUMNS: Column<FileWorker>[] = [
   { name: "Worker", cell: (one) => <span class="text">{one.worker_id}</span> },
-  { name: "Alive", cell: (one) => <Badge state={one.alive ? "ok" : "failed"} /> },
+  { name: "State", cell: (one) => <Badge state={one.alive ? "alive" : "gone"} /> },
   { name: "File jobs held", cell: (one) => number(one.processing), isNumber: true },
   { name: "Last seen", cell: (one) => `${age(one.last_seen_seconds)} ago`, isNumber: true },
 ];

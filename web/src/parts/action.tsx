@@ -1,6 +1,6 @@
 /** A button that changes something: it says what and how much, shows the equal command, and asks once. */
 import type { ComponentChildren } from "preact";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { asApiError, type ApiError } from "../api/errors";
 import { announce } from "../shell/announce";
 import { isReadOnly } from "../shell/mode";
@@ -75,7 +75,7 @@ function Confirm({ label, question, children, command, isDanger, run, done, clos
 
 export function Dialog({ title, children, close }: { title: string; children: ComponentChildren; close: () => void }) {
   const dialog = useRef<HTMLDialogElement>(null);
-  useEffect(() => dialog.current?.showModal(), []);
+  useLayoutEffect(() => dialog.current?.showModal(), []);
   return (
     <dialog ref={dialog} aria-labelledby="question" onClose={close}>
       <h2 id="question">{title}</h2>

@@ -18,8 +18,11 @@ export function Facts({ facts }: { facts: [string, ComponentChildren][] }) {
 
 export function Json({ value, label }: { value: unknown; label: string }) {
   return (
-    <pre class="json" tabIndex={0} role="region" aria-label={label}>
-      {JSON.stringify(value, null, 2)}
-    </pre>
+    <figure class="json">
+      <figcaption>{label}</figcaption>
+      <pre tabIndex={0} role="region" aria-label={label}>
+        {JSON.stringify(value, null, 2)}
+      </pre>
+    </figure>
   );
 }

@@ -33,7 +33,8 @@ export function Filters({ route, filters }: { route: Route; filters: Filter[] })
 }
 
 function Field({ filter, value, apply }: { filter: Filter; value: string; apply: (form: HTMLFormElement) => void }) {
-  if (!filter.options) return <input name={filter.name} value={value} spellcheck={false} autocomplete="off" />;
+  // What is typed is the reader's until it is applied: a list that is read again does not put the old text back.
+  if (!filter.options) return <input key={value} name={filter.name} defaultValue={value} spellcheck={false} autocomplete="off" />;
   return (
     <select name={filter.name} value={value} onChange={(event) => event.currentTarget.form && apply(event.currentTarget.form)}>
       <option value="">any</option>

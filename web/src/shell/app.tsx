@@ -1,5 +1,5 @@
 /** The frame around every page: header, navigation, the page itself. */
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { session, signOut } from "../api/session";
 import { PAGES } from "../pages/index";
 import { NotFound } from "../pages/not_found";
@@ -18,10 +18,10 @@ export function App() {
   useShortcuts(() => setSearching(true));
   return (
     <>
-      <a class="skip" href={location.hash || "#/"} onClick={toContent}>
-        Skip to the content
-      </a>
       <header>
+        <a class="skip" href={location.hash || "#/"} onClick={toContent}>
+          Skip to the content
+        </a>
         <a class="brand" href="#/">
           FetchBox
         </a>
@@ -87,7 +87,7 @@ function toContent(event: Event): void {
 
 /** `/` and Ctrl-K search, but not while somebody types. */
 function useShortcuts(search: () => void): void {
-  useEffect(() => {
+  useLayoutEffect(() => {
     const pressed = (event: KeyboardEvent): void => {
       const target = event.target as HTMLElement;
       const isTyping = /^(INPUT|TEXTAREA|SELECT)$/.test(target.tagName);

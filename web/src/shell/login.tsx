@@ -1,5 +1,5 @@
 /** Asks for the token once the gateway has. */
-import { useState } from "preact/hooks";
+import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { get } from "../api/client";
 import { ApiError, asApiError } from "../api/errors";
 import { session, signIn } from "../api/session";
@@ -8,12 +8,13 @@ import type { HealthReport } from "../api/types";
 export function Login() {
   const [error, setError] = useState("");
   const [isBusy, setBusy] = useState(false);
+  const field = useRef<HTMLInputElement>(null);
+  useLayoutEffect(() => field.current?.focus(), []);
 
   const submit = async (event: Event): Promise<void> => {
     event.preventDefault();
-    const field = (event.currentTarget as HTMLFormElement).elements.namedItem("token") as HTMLInputElement;
     setBusy(true);
-    setError(await problem(field.value.trim()));
+    setError(await problem(field.current?.value.trim() ?? ""));
     setBusy(false);
   };
   return (
@@ -23,7 +24,7 @@ export function Login() {
       <form onSubmit={(event) => void submit(event)}>
         <input type="text" name="username" value="operator" autocomplete="username" hidden readonly aria-hidden="true" />
         <label for="token">Token</label>
-        <input id="token" name="token" type="password" autocomplete="current-password" required autofocus />
+        <input id="token" name="token" type="password" autocomplete="current-password" required ref={field} />
         <button type="submit" class="primary" disabled={isBusy}>
           {isBusy ? "Signing in…" : "Sign in"}
         </button>

@@ -1,5 +1,5 @@
 /** Search first: a page, a job, a flow run, a failure code, a tenant; by keyboard alone. */
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { get } from "../api/client";
 import type { Flow, Job } from "../api/types";
 import { go, href } from "./route";
@@ -23,7 +23,7 @@ export function Search({ close }: { close: () => void }) {
   const looked = useLookup(text.trim());
   const hits = [...looked, ...offered(text.trim())];
   const chosen = Math.min(at, hits.length - 1);
-  useEffect(() => dialog.current?.showModal(), []);
+  useLayoutEffect(() => dialog.current?.showModal(), []);
 
   const open = (hit: Hit | undefined): void => {
     if (!hit) return;

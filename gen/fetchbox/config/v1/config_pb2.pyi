@@ -484,6 +484,7 @@ class Ingest(_message.Message):
     SUBMIT_LEASE_FIELD_NUMBER: _builtins.int
     SWEEP_INTERVAL_FIELD_NUMBER: _builtins.int
     RATE_LIMIT_PER_SEC_FIELD_NUMBER: _builtins.int
+    PROCESSES_FIELD_NUMBER: _builtins.int
     listen: _builtins.str
     """`host:port` to listen at. Default `127.0.0.1:50051`."""
     max_document_bytes: _builtins.int
@@ -492,6 +493,10 @@ class Ingest(_message.Message):
     """The most resources in one manifest. Default 1000."""
     rate_limit_per_sec: _builtins.int
     """The most submits a second from one tenant; 0 means no limit. Default 0."""
+    processes: _builtins.int
+    """How many processes listen at `listen`. With more than one, `fetchbox serve` starts so many and looks after them; the
+    kernel gives each new connection to one of them, and `listen` has to name a port. Default 1.
+    """
     @_builtins.property
     def idempotency_window(self) -> _duration_pb2.Duration:
         """How long an idempotency key is remembered. Default 24h."""
@@ -519,10 +524,11 @@ class Ingest(_message.Message):
         submit_lease: _duration_pb2.Duration | None = ...,
         sweep_interval: _duration_pb2.Duration | None = ...,
         rate_limit_per_sec: _builtins.int = ...,
+        processes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["idempotency_window", b"idempotency_window", "submit_lease", b"submit_lease", "sweep_interval", b"sweep_interval"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["idempotency_window", b"idempotency_window", "idempotency_window_by_tenant", b"idempotency_window_by_tenant", "listen", b"listen", "max_document_bytes", b"max_document_bytes", "max_resources", b"max_resources", "rate_limit_per_sec", b"rate_limit_per_sec", "submit_lease", b"submit_lease", "sweep_interval", b"sweep_interval"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["idempotency_window", b"idempotency_window", "idempotency_window_by_tenant", b"idempotency_window_by_tenant", "listen", b"listen", "max_document_bytes", b"max_document_bytes", "max_resources", b"max_resources", "processes", b"processes", "rate_limit_per_sec", b"rate_limit_per_sec", "submit_lease", b"submit_lease", "sweep_interval", b"sweep_interval"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -953,6 +959,7 @@ class Gateway(_message.Message):
     MAX_CONNECTIONS_FIELD_NUMBER: _builtins.int
     MAX_REQUESTS_FIELD_NUMBER: _builtins.int
     MIN_BODY_RATE_FIELD_NUMBER: _builtins.int
+    UPSTREAM_CONNECTIONS_FIELD_NUMBER: _builtins.int
     UI_FIELD_NUMBER: _builtins.int
     listen: _builtins.str
     """`host:port` to listen at. Default `127.0.0.1:8080`."""
@@ -975,6 +982,10 @@ class Gateway(_message.Message):
     min_body_rate: _builtins.int
     """The slowest request body, in bytes a second on average from its tenth second on; a slower one is answered 408.
     0 means no floor. Default 1024.
+    """
+    upstream_connections: _builtins.int
+    """How many connections a process has to each service; calls take them in turn. With `ingest.processes` as many as
+    those are, or more, give each of them work. Default 1.
     """
     ui: _builtins.str
     """The operators' page at `/ui`: `full`, `read` for one without a button that changes anything, or `off`. What a caller
@@ -1021,11 +1032,12 @@ class Gateway(_message.Message):
         max_connections: _builtins.int = ...,
         max_requests: _builtins.int = ...,
         min_body_rate: _builtins.int = ...,
+        upstream_connections: _builtins.int = ...,
         ui: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["sse_heartbeat", b"sse_heartbeat"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["allowed_hosts", b"allowed_hosts", "allowed_origins", b"allowed_origins", "flow", b"flow", "ingest", b"ingest", "listen", b"listen", "max_connections", b"max_connections", "max_request_bytes", b"max_request_bytes", "max_requests", b"max_requests", "min_body_rate", b"min_body_rate", "operator", b"operator", "sse_heartbeat", b"sse_heartbeat", "task", b"task", "trusted_proxies", b"trusted_proxies", "ui", b"ui", "worker", b"worker"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["allowed_hosts", b"allowed_hosts", "allowed_origins", b"allowed_origins", "flow", b"flow", "ingest", b"ingest", "listen", b"listen", "max_connections", b"max_connections", "max_request_bytes", b"max_request_bytes", "max_requests", b"max_requests", "min_body_rate", b"min_body_rate", "operator", b"operator", "sse_heartbeat", b"sse_heartbeat", "task", b"task", "trusted_proxies", b"trusted_proxies", "ui", b"ui", "upstream_connections", b"upstream_connections", "worker", b"worker"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1203,6 +1215,7 @@ class Fetcher(_message.Message):
     HONOUR_ROBOTS_TAG_FIELD_NUMBER: _builtins.int
     USER_AGENT_FIELD_NUMBER: _builtins.int
     PROXY_RESOLVES_FIELD_NUMBER: _builtins.int
+    HOST_GIVE_UP_FIELD_NUMBER: _builtins.int
     max_bytes: _builtins.int
     """The largest body. Default 5368709120 (5 GB)."""
     low_speed_bytes: _builtins.int
@@ -1248,6 +1261,12 @@ class Fetcher(_message.Message):
         Teredo, NAT64, ISATAP, IPv4-mapped) passes only if each of those is public or allowed, too. Default: none.
         """
 
+    @_builtins.property
+    def host_give_up(self) -> _duration_pb2.Duration:
+        """How long a host may not answer before all resources that wait for it end together, as `DOWNLOAD_HOST_DOWN`; 0 means
+        that they wait as long as their attempts last. Default 30m.
+        """
+
     def __init__(
         self,
         *,
@@ -1265,10 +1284,11 @@ class Fetcher(_message.Message):
         honour_robots_tag: _builtins.bool = ...,
         user_agent: _builtins.str = ...,
         proxy_resolves: _builtins.bool = ...,
+        host_give_up: _duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["connect_timeout", b"connect_timeout", "low_speed_window", b"low_speed_window", "max_retry_after", b"max_retry_after", "read_timeout", b"read_timeout", "timeout", b"timeout"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["connect_timeout", b"connect_timeout", "host_give_up", b"host_give_up", "low_speed_window", b"low_speed_window", "max_retry_after", b"max_retry_after", "read_timeout", b"read_timeout", "timeout", b"timeout"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["allow_empty", b"allow_empty", "allow_networks", b"allow_networks", "connect_timeout", b"connect_timeout", "honour_robots_tag", b"honour_robots_tag", "low_speed_bytes", b"low_speed_bytes", "low_speed_window", b"low_speed_window", "max_bytes", b"max_bytes", "max_redirects", b"max_redirects", "max_retry_after", b"max_retry_after", "per_host", b"per_host", "proxy_resolves", b"proxy_resolves", "read_timeout", b"read_timeout", "timeout", b"timeout", "user_agent", b"user_agent"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["allow_empty", b"allow_empty", "allow_networks", b"allow_networks", "connect_timeout", b"connect_timeout", "honour_robots_tag", b"honour_robots_tag", "host_give_up", b"host_give_up", "low_speed_bytes", b"low_speed_bytes", "low_speed_window", b"low_speed_window", "max_bytes", b"max_bytes", "max_redirects", b"max_redirects", "max_retry_after", b"max_retry_after", "per_host", b"per_host", "proxy_resolves", b"proxy_resolves", "read_timeout", b"read_timeout", "timeout", b"timeout", "user_agent", b"user_agent"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1482,6 +1502,8 @@ class JobType(_message.Message):
     CHECKSUM_FIELD_NUMBER: _builtins.int
     MAX_RETRIES_FIELD_NUMBER: _builtins.int
     MAX_BYTES_FIELD_NUMBER: _builtins.int
+    REQUIRE_COMPLETE_FIELD_NUMBER: _builtins.int
+    TYPE_CHECK_FIELD_NUMBER: _builtins.int
     ISOLATION_FIELD_NUMBER: _builtins.int
     handler: _builtins.str
     """The handler: an entry point of the group `fetchbox.handlers` or `package.module:Class`. Default `default`."""
@@ -1493,6 +1515,15 @@ class JobType(_message.Message):
     """Retries of a resource after its first attempt, in place of `worker.max_retries`."""
     max_bytes: _builtins.int
     """The largest body, in place of `fetcher.max_bytes`."""
+    require_complete: _builtins.bool
+    """Fail a resource whose body only the end of the connection ended, which looks the same as a cut
+    (`DOWNLOAD_INCOMPLETE`). Default false: it is stored with `complete: unknown`.
+    """
+    type_check: _builtins.str
+    """What the first bytes of a body are held against: `hint` is the `content_type` tag of its resource, `declared` is that
+    and the `Content-Type` of the answer, `off` is nothing. What contradicts fails as `DOWNLOAD_TYPE_MISMATCH`; what only
+    differs is flagged. Default `hint`.
+    """
     isolation: _builtins.str
     """Where the hooks of a custom handler run: `thread` is in the service itself; `process` is a child process that is
     killed when its deadline passes, and whose end costs its own job alone. That of `prepare_manifest` and
@@ -1523,11 +1554,13 @@ class JobType(_message.Message):
         checksum: _builtins.str = ...,
         max_retries: _builtins.int | None = ...,
         max_bytes: _builtins.int | None = ...,
+        require_complete: _builtins.bool = ...,
+        type_check: _builtins.str = ...,
         isolation: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_max_bytes", b"_max_bytes", "_max_retries", b"_max_retries", "max_bytes", b"max_bytes", "max_retries", b"max_retries", "proxy", b"proxy", "storage", b"storage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_bytes", b"_max_bytes", "_max_retries", b"_max_retries", "checksum", b"checksum", "default_headers", b"default_headers", "handler", b"handler", "isolation", b"isolation", "max_bytes", b"max_bytes", "max_retries", b"max_retries", "options", b"options", "proxy", b"proxy", "storage", b"storage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_bytes", b"_max_bytes", "_max_retries", b"_max_retries", "checksum", b"checksum", "default_headers", b"default_headers", "handler", b"handler", "isolation", b"isolation", "max_bytes", b"max_bytes", "max_retries", b"max_retries", "options", b"options", "proxy", b"proxy", "require_complete", b"require_complete", "storage", b"storage", "type_check", b"type_check"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__max_bytes: _TypeAlias = _typing.Literal["max_bytes"]  # noqa: Y015
     _WhichOneofArgType__max_bytes: _TypeAlias = _typing.Literal["_max_bytes", b"_max_bytes"]  # noqa: Y015

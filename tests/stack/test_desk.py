@@ -1,0 +1,357 @@
+"""The operators' page in a real browser, before a platform that works and fails."""
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+import pytest_asyncio
+from aiohttp import web
+
+from cli.local import LocalPlatform
+from cli.sample_site import SampleSite
+from fetchbox.config.v1.config_pb2 import Config
+from gateway.bootstrap import build
+from gateway.server import HttpServer
+from tests import sse
+from tests.browser import Page, chromium
+from tests.stack import desk_views
+from tests.stack.desk import Desk
+from tests.stack.test_flow_pages import test_a_command_that_a_page_shows_is_one as is_command
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+HOSTILE = "<img src=x onerror=\"document.title='run'\">"
+SEARCHING = "document.activeElement.id === 'search'"
+TOKEN = "the-token-of-an-operator"
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def tab(program: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Page]:
+    async with chromium(program, tmp_path_factory.mktemp("chromium")) as page:
+        await page.look(1280)
+        yield page
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def api(platform: LocalPlatform) -> AsyncIterator[aiohttp.ClientSession]:
+    async with aiohttp.ClientSession(f"http://{platform.environ['FETCHBOX_GATEWAY_LISTEN']}") as http:
+        yield http
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def desk(tab: Page, platform: LocalPlatform) -> AsyncIterator[Desk]:
+    page = Desk(tab, f"http://{platform.environ['FETCHBOX_GATEWAY_LISTEN']}")
+    with page.quiet():
+        yield page
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def failed(api: aiohttp.ClientSession, web: SampleSite) -> str:
+    """A fetch job whose resource failed for good, under a name that would run in a careless page."""
+    return await _submit(api, HOSTILE, f"{web.url('/status/404')}?{HOSTILE}".replace(" ", "%20"))
+
+
+async def _submit(api: aiohttp.ClientSession, resource: str, url: str) -> str:
+    manifest = {"manifest_version": "v1", "resources": [{"id": resource, "url": url}]}
+    made = await _post(api, "/jobs", manifest, **{"X-Fetchbox-Job-Type": "default"})
+    await _ended(api, made["job_id"])
+    return str(made["job_id"])
+
+
+async def _post(api: aiohttp.ClientSession, path: str, body: Any, **headers: str) -> Any:
+    async with api.post(path, json=body, headers=headers) as answer:
+        assert answer.status in {200, 202}, await answer.text()
+        return await answer.json()
+
+
+async def _ended(api: aiohttp.ClientSession, job: str) -> None:
+    async with api.get(f"/operators/jobs/{job}/events", headers=sse.ACCEPT) as stream:
+        await stream.read()
+
+
+async def _plan(api: aiohttp.ClientSession) -> str:
+    """A task job that nobody but this test does."""
+    return str((await _post(api, "/v1/jobs", {"task": "plan", "payload": {"prompt": HOSTILE}}))["job_id"])
+
+
+async def _claim(api: aiohttp.ClientSession) -> str:
+    body = {"kinds": ["plan"], "max_tasks": 1, "wait": "10s"}
+    return str((await _post(api, "/workers/the-desk/tasks:claim", body))["tasks"][0]["claim"])
+
+
+async def _report(api: aiohttp.ClientSession, claim: str, first: int, text: str) -> None:
+    events = [{"type": "token", "data": {"text": text}}]
+    await _post(api, "/workers/the-desk/tasks:report", {"claim": claim, "first": first, "events": events})
+
+
+def _row(job: str) -> str:
+    return f"document.querySelector('a[title=\"{job}\"]')?.closest('tr').innerText"
+
+
+async def test_the_overview_shows_a_job_from_its_acceptance_to_its_end(desk: Desk, api: aiohttp.ClientSession) -> None:
+    await desk.open()
+    job = await _plan(api)
+    await desk.until(f"{_row(job)}.includes('queued')")
+    claim = await _claim(api)
+    await _post(api, "/workers/the-desk/tasks:complete", {"claim": claim, "result": {"done": True}})
+    await desk.until(f"{_row(job)}.includes('completed')")
+    assert "8 components are ok" in await desk.text()
+
+
+async def test_a_job_is_live_resumes_after_the_tab_was_hidden_and_is_canceled_by_a_click(
+    desk: Desk, api: aiohttp.ClientSession
+) -> None:
+    job = await _plan(api)
+    claim = await _claim(api)
+    await desk.open(f"#/jobs/{job}")
+    await _report(api, claim, 1, f"one {HOSTILE}")
+    await desk.sees(f"one {HOSTILE}")
+    await desk.turn(hidden=True)
+    await desk.sees("paused while this tab is hidden")
+    await _report(api, claim, 2, " two")
+    await desk.turn(hidden=False)
+    await desk.sees(f"one {HOSTILE} two")
+    shown = await desk.page.value("document.querySelector('section[aria-labelledby=events]').innerText")
+    assert shown.count("one ") == shown.count("queued") == 1, "what was known is not sent again"
+    await desk.click("Cancel")
+    await desk.sees(f"fetchbox jobs cancel {job}")
+    await desk.click("Cancel")
+    await desk.until("document.querySelector('.status').innerText.includes('canceled')")
+    async with api.get(f"/operators/jobs/{job}") as answer:
+        assert (await answer.json())["status"] == "canceled"
+
+
+async def test_hostile_text_is_text_and_a_dead_letter_is_replayed_and_purged_by_clicks(
+    desk: Desk, api: aiohttp.ClientSession, failed: str
+) -> None:
+    for place in (f"#/dead-letters?job={failed}", f"#/jobs/{failed}"):
+        await desk.open(place)
+        await desk.sees(HOSTILE)
+        assert await desk.page.value("document.images.length") == 0
+    await desk.go(f"#/dead-letters?job={failed}")
+    await desk.until("document.querySelector('td input')?.click() ?? document.querySelector('td input:checked')")
+    await desk.click("Replay 1")
+    await desk.sees("Replay 1 dead letter?")
+    await desk.click("Replay 1")
+    await desk.sees("1 dead letter: replayed 1.")
+    await _ended(api, failed)
+    await desk.turn(hidden=False)
+    await desk.click("Purge all that match…")
+    await desk.sees("Purge 2 dead letters?")
+    await desk.click("Purge 2")
+    await desk.sees("purged 2")
+    await desk.click("Close")
+    await desk.sees("There are no such dead letters")
+    async with api.get("/operators/dlq", params={"job_id": failed}) as answer:
+        assert (await answer.json())["dead_letters"] == []
+
+
+async def test_everything_is_found_by_the_keyboard(desk: Desk, api: aiohttp.ClientSession, failed: str) -> None:
+    await desk.open()
+    await desk.press("/")
+    await desk.until(SEARCHING)
+    await desk.write(failed)
+    await desk.sees(f"Job {failed}")
+    await desk.press("Enter")
+    await desk.until(f"document.activeElement.innerText === 'Job {failed}'")
+    await desk.press("k", ctrl=True)
+    await desk.until(SEARCHING)
+    await desk.write("queu")
+    await desk.sees("Jobs: queued")
+    await desk.press("ArrowDown")
+    await desk.press("Enter")
+    await desk.sees("Queues")
+    await desk.press("/")
+    await desk.until(SEARCHING)
+    await desk.press("Escape")
+    await desk.until("!document.querySelector('dialog[open]')")
+
+
+async def test_a_gate_is_opened_by_a_click_and_the_run_goes_on(desk: Desk, api: aiohttp.ClientSession) -> None:
+    start = {"flow": "ship", "input": {"attempts": 1, "broken": 0, "parcel": "desk"}}
+    run = (await _post(api, "/v1/flows", start))["flow"]["flowId"]
+    await desk.open("#/flows?flow=ship")
+    await desk.until(f"document.querySelector('a[title=\"{run}\"]')")
+    await desk.go(f"#/flows/{run}")
+    await desk.until("document.querySelector('.graph a.node').ariaLabel === 'pack: waits: manual'")
+    await desk.click("Open")
+    await desk.sees(f"fetchbox flows trigger {run} pack")
+    await desk.click("Open")
+    await desk.until("document.querySelector('.graph a.node').ariaLabel === 'pack: completed'")
+    await desk.click("Cancel the run")
+    await desk.click("Cancel the run")
+    await desk.until("document.querySelector('.status').innerText.startsWith('cancelled')")
+
+
+@asynccontextmanager
+async def _gateway(platform: LocalPlatform, **changes: Any) -> AsyncIterator[str]:
+    """Another gateway before the same services."""
+    config = Config()
+    config.CopyFrom(platform.config)
+    config.gateway.listen = "127.0.0.1:0"
+    config.gateway.ui = changes.get("ui", "full")
+    config.security.operator_tokens.extend(changes.get("tokens", ()))
+    service = await build(config)
+    (http,) = service.duties
+    assert isinstance(http, HttpServer)
+    await service.start()
+    try:
+        yield f"http://127.0.0.1:{http.port}"
+    finally:
+        await service.stop()
+
+
+async def test_a_token_is_asked_for_and_is_in_no_url_and_no_storage(tab: Page, platform: LocalPlatform) -> None:
+    async with _gateway(platform, tokens=[TOKEN]) as base:
+        desk = Desk(tab, base)
+        with desk.quiet():
+            await desk.open("#/jobs?status=failed")
+            await desk.until("document.activeElement.id === 'token'")
+            await desk.write("another")
+            await desk.press("Enter")
+            await desk.sees("does not know this token")
+            await desk.page.value("document.getElementById('token').select()")
+            await desk.write(TOKEN)
+            await desk.press("Enter")
+            await desk.until("document.querySelector('nav a[aria-current]')?.innerText === 'Jobs'")
+            await desk.sees("on this page")
+            asked = [url for url in tab.requests if "/operators/jobs" in url]
+            kept = "JSON.stringify([{...sessionStorage}, {...localStorage}, document.cookie, history.state, location.href])"
+            assert asked
+            assert not [url for url in tab.requests if TOKEN in url]
+            assert TOKEN not in await tab.value(kept)
+            await desk.open("#/")
+            await desk.sees("Sign in")
+
+
+async def test_a_page_to_read_has_no_buttons_that_change_anything(
+    tab: Page, platform: LocalPlatform, api: aiohttp.ClientSession, web: SampleSite
+) -> None:
+    job = await _submit(api, "gone", web.url("/status/410"))
+    async with _gateway(platform, ui="read") as base:
+        desk = Desk(tab, base)
+        with desk.quiet():
+            await desk.open("#/dead-letters")
+            await desk.until(_row(job))
+            assert "Purge" not in await desk.text()
+            await desk.go("#/workers")
+            await desk.sees("in use")
+            assert not {"Pause", "Drain"} & set((await desk.text()).split())
+
+
+async def test_it_works_below_the_path_of_a_proxy(tab: Page, platform: LocalPlatform) -> None:
+    gateway = f"http://{platform.environ['FETCHBOX_GATEWAY_LISTEN']}"
+    async with aiohttp.ClientSession(auto_decompress=False) as http, _stripping(http, gateway) as base:
+        desk = Desk(tab, base)
+        with desk.quiet():
+            await tab.visit(f"{base}/ui")
+            await desk.sees("components are ok")
+            assert {url.split("/")[3] for url in tab.requests if url.startswith("http")} == {"box"}
+
+
+@asynccontextmanager
+async def _stripping(http: aiohttp.ClientSession, gateway: str) -> AsyncIterator[str]:
+    """A proxy that serves a gateway below `/box`."""
+
+    async def passed(request: web.Request) -> web.Response:
+        path = request.raw_path.removeprefix("/box")
+        async with http.get(f"{gateway}{path}", headers={"Accept": "application/json"}, allow_redirects=False) as answer:
+            kept = ("Content-Type", "Content-Encoding", "Location", "Content-Security-Policy")
+            headers = {name: answer.headers[name] for name in kept if name in answer.headers}
+            return web.Response(status=answer.status, body=await answer.read(), headers=headers)
+
+    application = web.Application()
+    application.router.add_get("/box/{rest:.*}", passed)
+    runner = web.AppRunner(application, access_log=None, shutdown_timeout=0.2)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    try:
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}/box"
+    finally:
+        await runner.cleanup()
+
+
+async def test_every_page_fits_a_phone_can_be_read_in_light_and_dark_and_shows_commands_that_exist(
+    desk: Desk, api: aiohttp.ClientSession, web: SampleSite, tmp_path: Path
+) -> None:
+    job = await _submit(api, "a-long-name-" * 10, f"{web.url('/status/404')}?{'x' * 300}")
+    run = (await _post(api, "/v1/flows", {"flow": "nap", "input": {}}))["flow"]["flowId"]
+    lists = ["", "jobs", "dead-letters", "file-dead-letters", "queues", "workers", "breakers", "flows", "settings", "x"]
+    await desk.open()
+    commands: set[str] = set()
+    grounds = set()
+    for place in [*lists, f"jobs/{job}", f"flows/{run}", "jobs/unknown", "flows/unknown"]:
+        await desk.page.look(360, prefers_color_scheme="light")
+        await desk.go(f"#/{place}")
+        await desk.until("!document.querySelector('main').innerText.includes('Loading…')")
+        assert await desk.page.value(desk_views.OUTSIDE) == [], place
+        assert await desk.page.value("document.documentElement.scrollWidth <= innerWidth"), place
+        assert await desk.page.value(desk_views.UNNAMED) == [], place
+        for scheme in ("light", "dark"):
+            await desk.page.look(360, prefers_color_scheme=scheme)
+            ratios = await desk.page.value(desk_views.CONTRAST)
+            assert {name: ratio for name, ratio in ratios.items() if ratio < 4.5} == {}, (place, scheme)
+            grounds.add(await desk.page.value("getComputedStyle(document.body).backgroundColor"))
+        commands.update(await desk.page.value("[...document.querySelectorAll('.command code')].map(one => one.innerText)"))
+    await desk.page.look(1280)
+    assert len(grounds) == 2
+    assert len(commands) >= 12
+    for command in commands:
+        words = command.split()
+        assert words.pop(0) == "fetchbox"
+        is_command(words)
+
+
+async def test_a_chosen_theme_wins_over_the_system_s(desk: Desk) -> None:
+    await desk.open()
+    await desk.page.look(1280, prefers_color_scheme="light")
+    ground = "getComputedStyle(document.body).backgroundColor"
+    light = await desk.page.value(ground)
+    choose = "(one => {{ one.value = '{}'; one.dispatchEvent(new Event('change', {{bubbles: true}})); }})(document.querySelector('.theme select'))"
+    await desk.page.value(choose.format("dark"))
+    await desk.until("document.documentElement.dataset.theme === 'dark'")
+    assert await desk.page.value(ground) != light
+    await desk.page.value(choose.format("system"))
+    assert await desk.page.value(ground) == light
+
+
+async def test_what_is_typed_into_a_filter_stays_while_the_list_is_read_again(desk: Desk) -> None:
+    await desk.open("#/jobs")
+    await desk.page.value("document.querySelector('.filters input').focus()")
+    await desk.write("default")
+    asked = len(desk.page.requests)
+    await desk.turn(hidden=False)
+    await desk.sees("on this page")
+    while len(desk.page.requests) == asked:
+        await asyncio.sleep(0)
+    assert await desk.page.value("document.querySelector('.filters input').value") == "default"
+    await desk.press("Enter")
+    await desk.until("location.hash === '#/jobs?job_type=default'")
+
+
+async def test_times_are_the_reader_s_with_utc_on_hover(desk: Desk, failed: str) -> None:
+    await desk.page.call("Emulation.setTimezoneOverride", timezoneId="Asia/Kolkata")
+    await desk.open(f"#/jobs/{failed}")
+    shown = await desk.until("[document.querySelector('dd time').innerText, document.querySelector('dd time').title]")
+    await desk.page.call("Emulation.setTimezoneOverride", timezoneId="")
+    local, utc = (re.search(r"(\d+):(\d\d):\d\d", one) for one in shown)
+    assert local is not None
+    assert utc is not None
+    assert (int(local[2]) - int(utc[2])) % 60 == 30
+    assert shown[1].endswith("UTC")
+
+
+async def test_what_its_policy_forbids_would_be_seen(desk: Desk) -> None:
+    await desk.open()
+    run = "document.body.append(Object.assign(document.createElement('script'), {textContent: \"document.title = 'run'\"}))"
+    done = await desk.page.call("Runtime.evaluate", expression=run)
+    assert "TrustedScript" in json.dumps(done["exceptionDetails"])
+    await desk.page.value("document.body.setAttribute('style', 'color: red')")
+    assert await desk.page.value("document.title") != "run"
+    assert len(desk.page.complaints) >= 1
+    desk.page.complaints.clear()
