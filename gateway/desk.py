@@ -1,7 +1,7 @@
 """The operators' page at `/ui`: static files that `make web` built, for everyone; what they show needs a token.
 
-The page names its files and the API relative to itself, so a proxy may serve it below any path that it strips. The files
-are named by their content: a browser keeps them for ever, and asks for the page alone each time.
+The page names its files and the API relative to itself, so a proxy may serve it below any path that it strips. The
+files are named by their content: a browser keeps them for ever, and asks for the page alone each time.
 """
 
 import mimetypes
@@ -12,19 +12,9 @@ from typing import Final
 
 from gateway.pages import Page
 
-_POLICY: Final = "; ".join(
-    (
-        "default-src 'none'",
-        "script-src 'self'",
-        "style-src 'self'",
-        "img-src 'self'",
-        "connect-src 'self'",
-        "base-uri 'none'",
-        "form-action 'none'",
-        "frame-ancestors 'none'",
-        "require-trusted-types-for 'script'",
-        "trusted-types 'none'",
-    )
+_POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 )
 _GUARDS: Final = {
     "Content-Security-Policy": _POLICY,

@@ -72,7 +72,9 @@ class Page:
         async for message in self._socket:
             told = message.json()
             if "id" in told:
-                self._answers.pop(told["id"]).set_result(told.get("result", told))
+                waiting = self._answers.pop(told["id"])
+                if not waiting.done():  # whoever lost patience waits no more
+                    waiting.set_result(told.get("result", told))
             else:
                 self._note(told["method"], told["params"])
 

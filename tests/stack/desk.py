@@ -36,6 +36,7 @@ _PLACE = """
   return {x: box.x + box.width / 2, y: box.y + box.height / 2};
 })()
 """
+_FRONT = "[...document.querySelectorAll('dialog[open]')].pop()"
 _KEYS = {"Enter": 13, "Escape": 27, "ArrowDown": 40, "Tab": 9}
 _EXPECTED = "Failed to load resource"
 """What Chromium notes of an answer like 401 or 404, which is no fault of the page."""
@@ -56,14 +57,12 @@ class Desk:
 
     async def go(self, fragment: str) -> str:
         """Follows a link within it; the heading that is there then."""
-        await self.page.value(f"location.hash = {json.dumps(fragment)}")
+        await self.page.value(f"document.activeElement.blur(); location.hash = {json.dumps(fragment)}")
         return str(await self.until("document.activeElement.tagName === 'H1' && document.activeElement.innerText"))
 
     async def until(self, expression: str) -> Any:
         """The value of an expression, once it is true."""
-        call = self.page.call(
-            "Runtime.evaluate", expression=_UNTIL % expression, awaitPromise=True, returnByValue=True
-        )
+        call = self.page.call("Runtime.evaluate", expression=_UNTIL % expression, awaitPromise=True, returnByValue=True)
         try:
             done = await asyncio.wait_for(call, _PATIENCE)
         except TimeoutError:
@@ -73,7 +72,7 @@ class Desk:
 
     async def sees(self, text: str) -> None:
         """Looks until a text is there, in a dialog where one is open."""
-        await self.until(f"([...document.querySelectorAll('dialog[open]')].pop() ?? document.body).innerText.includes({json.dumps(text)})")
+        await self.until(f"({_FRONT} ?? document.body).innerText.includes({json.dumps(text)})")
 
     async def text(self) -> str:
         """What the page shows."""

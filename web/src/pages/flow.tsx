@@ -23,9 +23,9 @@ export function FlowPage({ route }: PageProps) {
   const id = route.path[1] ?? "";
   const tenant = route.params.get("tenant") ?? "";
   const step = route.params.get("step") ?? "";
-  const path = `/v1/flows/${encodeURIComponent(id)}`;
-  const polled = usePoll<Flow>(path, { tenant }, 10_000);
-  const events = useStream<FlowEvent>(polled.data ? `${path}/events` : null, { tenant }, (message) => {
+  const name = encodeURIComponent(id);
+  const polled = usePoll<Flow>(`/v1/flows/${name}`, { tenant }, 10_000);
+  const events = useStream<FlowEvent>(polled.data ? `/v1/flows/${name}/events` : null, { tenant }, (message) => {
     if (message.type === "stream_error") return null;
     return (JSON.parse(message.data) as Frame).record ?? null;
   });

@@ -34,10 +34,10 @@ export function FlowSteps({ run, done, link }: Props) {
 function GateButtons({ run, step, done }: { run: Flow; step: Step; done: () => void }) {
   const [payload, setPayload] = useState("");
   const tenant = run.tenant || undefined;
-  const path = `/v1/flows/${encodeURIComponent(run.flowId)}/gates/${encodeURIComponent(step.stepKey)}`;
+  const [id, key] = [encodeURIComponent(run.flowId), encodeURIComponent(step.stepKey)];
   const of = tenant ? ["--tenant", tenant] : [];
-  const gate = (verb: string, body: () => object) => async (): Promise<string> => {
-    const now = await post<Gate>(`${path}/${verb}`, { ...body(), tenant });
+  const gate = (path: string, body: () => object) => async (): Promise<string> => {
+    const now = await post<Gate>(path, { ...body(), tenant });
     return `The gate of ${now.stepKey} is ${now.state}.`;
   };
   const trigger = ["fetchbox", "flows", "trigger", run.flowId, step.stepKey, ...of];
@@ -56,7 +56,7 @@ function GateButtons({ run, step, done }: { run: Flow; step: Step; done: () => v
         label="Open"
         question={`Open the gate of ${step.stepKey}?`}
         command={shell(payload ? [...trigger, "--payload", payload] : trigger)}
-        run={gate("trigger", () => (payload ? { payload: json(payload) } : {}))}
+        run={gate(`/v1/flows/${id}/gates/${key}/trigger`, () => (payload ? { payload: json(payload) } : {}))}
         done={done}
       >
         <label>
@@ -69,7 +69,7 @@ function GateButtons({ run, step, done }: { run: Flow; step: Step; done: () => v
         question={`Cancel the gate of ${step.stepKey}?`}
         command={shell(["fetchbox", "flows", "cancel-gate", run.flowId, step.stepKey, ...of])}
         isDanger
-        run={gate("cancel", () => ({}))}
+        run={gate(`/v1/flows/${id}/gates/${key}/cancel`, () => ({}))}
         done={done}
       >
         <p>The step fails, and with it the run.</p>

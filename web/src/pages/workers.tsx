@@ -58,8 +58,8 @@ export function WorkersPage() {
 }
 
 function Worker({ status, done }: { status: WorkerStatus; done: () => void }) {
-  const steer = (verb: string) => async (): Promise<string> => {
-    const now = await post<WorkerStatus>(`/workers:${verb}`, {});
+  const steer = (path: string) => async (): Promise<string> => {
+    const now = await post<WorkerStatus>(path, {});
     return `Worker ${now.worker_id} is ${now.state}.`;
   };
   const isRunning = status.state === "running";
@@ -70,14 +70,14 @@ function Worker({ status, done }: { status: WorkerStatus; done: () => void }) {
       </p>
       <div class="buttons">
         {isRunning && (
-          <Action label="Pause" question="Pause this one worker?" command="fetchbox worker pause" run={steer("pause")} done={done}>
+          <Action label="Pause" question="Pause this one worker?" command="fetchbox worker pause" run={steer("/workers:pause")} done={done}>
             <p>It claims no new work; its {number(status.running.length)} running ones go on.</p>
           </Action>
         )}
         {!isRunning && (
-          <Action label="Resume" question="Resume this worker?" command="fetchbox worker resume" run={steer("resume")} done={done} />
+          <Action label="Resume" question="Resume this worker?" command="fetchbox worker resume" run={steer("/workers:resume")} done={done} />
         )}
-        <Action label="Drain" question="Drain this one worker?" command="fetchbox worker drain" isDanger run={steer("drain")} done={done}>
+        <Action label="Drain" question="Drain this one worker?" command="fetchbox worker drain" isDanger run={steer("/workers:drain")} done={done}>
           <p>
             It claims no new work, waits for its {number(status.running.length)} running ones, and gives the rest back. Others
             take that at the cost of no attempt.
