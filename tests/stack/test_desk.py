@@ -24,6 +24,7 @@ from tests.stack.desk import Desk
 from tests.stack.test_flow_pages import test_a_command_that_a_page_shows_is_one as is_command
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
+AXE = Path(__file__).parents[2] / "web/node_modules/axe-core/axe.min.js"
 HOSTILE = "<img src=x onerror=\"document.title='run'\">"
 SEARCHING = "document.activeElement.id === 'search'"
 TOKEN = "the-token-of-an-operator"
@@ -315,6 +316,40 @@ async def test_every_page_fits_a_phone_can_be_read_in_light_and_dark_and_shows_c
         is_command(words)
 
 
+@pytest.mark.skipif(not AXE.exists(), reason="`make web` installs axe-core")
+async def test_axe_finds_nothing(desk: Desk, failed: str) -> None:
+    await desk.open("#/nowhere")
+    await desk.page.value(AXE.read_text())
+    rules = "{runOnly: ['wcag2a', 'wcag2aa', 'wcag21aa', 'wcag22aa', 'best-practice']}"
+    wrong = f"axe.run({rules}).then(found => found.violations.map(one => [one.id, one.nodes.map(node => node.html)]))"
+    for place in ("", "jobs", "dead-letters", "queues", "workers", "breakers", "flows", "settings", f"jobs/{failed}"):
+        await desk.go(f"#/{place}")
+        await desk.until("!document.querySelector('main').innerText.includes('Loading…')")
+        found = await desk.page.call("Runtime.evaluate", expression=wrong, awaitPromise=True, returnByValue=True)
+        assert found["result"]["value"] == [], place
+
+
+async def test_a_worker_is_paused_and_resumed_and_a_breaker_reset_by_clicks(
+    desk: Desk, api: aiohttp.ClientSession, web: SampleSite
+) -> None:
+    await _submit(api, "flaky", web.url("/status/500"))
+    await desk.open("#/workers")
+    try:
+        for name, state in (("Pause", "paused"), ("Resume", "running")):
+            await desk.click(name)
+            await desk.sees(f"fetchbox worker {name.lower()}")
+            await desk.click(name)
+            await desk.until(f"document.querySelector('main .badge').innerText === '{state}'")
+    finally:
+        await _post(api, "/workers:resume", {})
+    await desk.go("#/breakers")
+    await desk.sees("host:127.0.0.1:")
+    await desk.click("Reset")
+    await desk.sees("fetchbox breakers reset host:127.0.0.1:")
+    await desk.click("Reset")
+    await desk.sees("is closed.")
+
+
 async def test_a_chosen_theme_wins_over_the_system_s(desk: Desk) -> None:
     await desk.open()
     await desk.page.look(1280, prefers_color_scheme="light")
@@ -329,19 +364,26 @@ async def test_a_chosen_theme_wins_over_the_system_s(desk: Desk) -> None:
     assert await desk.page.value(ground) == light
 
 
-async def test_what_is_typed_into_a_filter_stays_while_the_list_is_read_again(
+async def test_what_is_typed_stays_while_the_list_is_read_again_and_what_is_chosen_is_canceled(
     desk: Desk, api: aiohttp.ClientSession, failed: str
 ) -> None:
     await desk.open("#/jobs")
     await desk.until(_row(failed))
     await desk.page.value("document.querySelector('.filters input').focus()")
     await desk.write("default")
-    await _plan(api)
+    job = await _plan(api)
     await desk.turn(hidden=False)
     await desk.until("document.querySelector('tr .badge').innerText === 'queued'")
     assert await desk.page.value("document.querySelector('.filters input').value") == "default"
     await desk.press("Enter")
     await desk.until("location.hash === '#/jobs?job_type=default'")
+    await desk.page.value("location.hash = '#/jobs?status=queued&task=plan'")
+    await desk.until("document.querySelectorAll('tbody tr').length === 1")
+    await desk.click(f"Choose {job}")
+    await desk.click("Cancel 1")
+    await desk.sees(f"fetchbox jobs cancel {job}")
+    await desk.click("Cancel 1")
+    await desk.sees("1 job canceled.")
 
 
 async def test_times_are_the_reader_s_with_utc_on_hover(desk: Desk, failed: str) -> None:

@@ -8,7 +8,8 @@ export type Params = Record<string, string | number | boolean | undefined>;
 const ROOT = new URL("../", document.baseURI);
 
 export function address(path: string, params: Params = {}): string {
-  const url = new URL(path.replace(/^\//, ""), ROOT);
+  // With the dot `workers:pause` is a path, and no scheme.
+  const url = new URL(`.${path}`, ROOT);
   for (const [name, value] of Object.entries(params)) {
     if (value !== undefined && value !== "") url.searchParams.set(name, String(value));
   }

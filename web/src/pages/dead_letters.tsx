@@ -23,7 +23,7 @@ const FILTERS = [
 ];
 
 const COLUMNS: Column<DeadLetter>[] = [
-  { name: "Code", cell: (one) => <b title={one.failure_message}>{one.failure_code}</b> },
+  { name: "Code", cell: (one) => <b class="code" title={one.failure_message}>{one.failure_code}</b> },
   { name: "Job", cell: (one) => <JobLink id={one.job_id} /> },
   { name: "What", cell: (one) => one.task || <span class="text">{one.resource_id}</span> },
   { name: "URL", cell: (one) => <span class="text">{one.url}</span> },

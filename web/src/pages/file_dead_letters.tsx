@@ -19,7 +19,7 @@ import { tally } from "./outcomes";
 const FILTERS = [{ name: "code", label: "Failure code" }];
 
 const COLUMNS: Column<FileDeadLetter>[] = [
-  { name: "Code", cell: (one) => <b title={one.failure_message}>{one.failure_code}</b> },
+  { name: "Code", cell: (one) => <b class="code" title={one.failure_message}>{one.failure_code}</b> },
   { name: "File", cell: (one) => <span class="text">{one.filepath || one.digest}</span> },
   { name: "Queue", cell: (one) => one.queue },
   { name: "Message", cell: (one) => <span class="text">{one.failure_message}</span> },

@@ -13,7 +13,7 @@ import { tally } from "./outcomes";
 export function JobActions({ job, done }: { job: Job; done: () => void }) {
   const id = job.job_id;
   const isLive = job.status === "queued" || job.status === "in_progress";
-  const dead = usePoll<DeadLetterPage>("/operators/dlq", { job_id: id, page_size: 500 }, 10_000);
+  const dead = usePoll<DeadLetterPage>("/operators/dlq", { job_id: id, page_size: 100 }, isLive ? 10_000 : 0);
   useEffect(() => dead.reload(), [job.status, job.resource_failed]);
   const letters = dead.data?.dead_letters ?? [];
   const all = `${counted(letters.length, "dead letter")}${dead.data?.next_page_token ? " and more" : ""}`;

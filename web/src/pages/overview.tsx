@@ -104,7 +104,7 @@ function Charts({ samples }: { samples: Sample[] }) {
   return (
     <section class="charts" aria-label="Since this page was opened">
       <Spark name="Jobs ended" values={ended} unit=" a minute" form={(value) => number(Math.round(value))} />
-      <Spark name="of these failed" values={failed} unit=" a minute" form={(value) => number(Math.round(value))} />
+      <Spark name="Jobs failed" values={failed} unit=" a minute" form={(value) => number(Math.round(value))} />
       <Spark name="Entries waiting" values={samples.map((one) => one.waiting)} />
       <Spark name="Entries in work" values={samples.map((one) => one.running)} />
       <Spark name="Oldest waits" values={samples.map((one) => one.oldest)} form={seconds} />
@@ -133,7 +133,7 @@ function Summary({ seen }: { seen: Seen }) {
       <li>
         <a href={href(["workers"])}>
           <b>{alive}</b>
-          <span>workers alive{worker ? `, one of them ${worker.state} with ${worker.running.length} of ${worker.slots} slots` : ""}</span>
+          <span>{alive === 1 ? "worker" : "workers"} alive{worker ? `, one ${worker.state} with ${worker.running.length} of ${worker.slots} slots` : ""}</span>
         </a>
       </li>
       <li>

@@ -12,7 +12,7 @@ interface Hit {
 }
 
 const ID = /^[A-Za-z0-9_-]{1,128}$/;
-const CODE = /^[A-Z]+(_[A-Z0-9]*)+$/;
+const CODE = /^[A-Z]+(_[A-Z0-9]*)+$/i;
 const TASKS = ["fetch", "chat", "plan", "code", "tool", "rag", "embed", "step"];
 const STATES = ["queued", "in_progress", "completed", "partial", "failed", "canceled"];
 
@@ -89,9 +89,11 @@ function offered(text: string): Hit[] {
     found.push({ to: href(["jobs"], { task }), name: `Jobs: ${task}`, about: "by task" });
   }
   if (CODE.test(text)) {
-    found.push({ to: href(["dead-letters"], { code: text }), name: `Dead letters: ${text}`, about: "by failure code" });
-    found.push({ to: href(["file-dead-letters"], { code: text }), name: `Dead files: ${text}`, about: "by failure code" });
-  } else if (ID.test(text)) {
+    const code = text.toUpperCase();
+    found.push({ to: href(["dead-letters"], { code }), name: `Dead letters: ${code}`, about: "by failure code" });
+    found.push({ to: href(["file-dead-letters"], { code }), name: `Dead files: ${code}`, about: "by failure code" });
+  }
+  if (ID.test(text)) {
     found.push({ to: href(["jobs"], { tenant: text }), name: `Jobs of tenant ${text}`, about: "by tenant" });
     found.push({ to: href(["jobs"], { job_type: text }), name: `Jobs of type ${text}`, about: "by job type" });
     found.push({ to: href(["flows"], { flow: text }), name: `Runs of flow ${text}`, about: "by flow" });
