@@ -10,8 +10,10 @@ from typing import Any
 import aiohttp
 import pytest
 import pytest_asyncio
+import redis.asyncio
 from aiohttp import web
 
+from cli.embedded.ports import free_ports
 from cli.local import LocalPlatform
 from cli.sample_site import SampleSite
 from fetchbox.config.v1.config_pb2 import Config
@@ -21,6 +23,7 @@ from tests import sse
 from tests.browser import Page, chromium
 from tests.stack import desk_views
 from tests.stack.desk import Desk
+from tests.stack.test_cli_files import NAMES, letter
 from tests.stack.test_flow_pages import test_a_command_that_a_page_shows_is_one as is_command
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -119,6 +122,9 @@ async def test_a_job_is_live_resumes_after_the_tab_was_hidden_and_is_canceled_by
     shown = await desk.page.value("document.querySelector('section[aria-labelledby=events]').innerText")
     assert shown.count("one ") == shown.count("queued") == 1, "what was known is not sent again"
     await desk.click("Cancel")
+    await desk.click("Keep as it is")
+    await desk.until("document.activeElement.innerText === 'Cancel'")
+    await desk.click("Cancel")
     await desk.sees(f"fetchbox jobs cancel {job}")
     await desk.click("Cancel")
     await desk.until("document.querySelector('.status').innerText.includes('canceled')")
@@ -195,6 +201,7 @@ async def _gateway(platform: LocalPlatform, **changes: Any) -> AsyncIterator[str
     config.CopyFrom(platform.config)
     config.gateway.listen = "127.0.0.1:0"
     config.gateway.ui = changes.get("ui", "full")
+    config.gateway.operator = changes.get("operator", config.gateway.operator)
     config.security.operator_tokens.extend(changes.get("tokens", ()))
     service = await build(config)
     (http,) = service.duties
@@ -242,6 +249,25 @@ async def test_a_page_to_read_has_no_buttons_that_change_anything(
             await desk.go("#/workers")
             await desk.sees("in use")
             assert not {"Pause", "Drain"} & set((await desk.text()).split())
+
+
+async def test_an_error_says_what_to_do(tab: Page, platform: LocalPlatform) -> None:
+    (port,) = free_ports(1)
+    async with _gateway(platform, operator=f"127.0.0.1:{port}") as base:
+        desk = Desk(tab, base)
+        with desk.quiet():
+            await desk.open("#/breakers")
+            await desk.sees("A service does not answer.")
+            await desk.sees("Try again")
+            await desk.go("#/flows")
+            await desk.until("document.querySelector('main table, main .empty')")
+            await desk.go("#/jobs/none")
+            await desk.sees("503 UNAVAILABLE")
+    async with _gateway(platform) as base:
+        desk = Desk(tab, base)
+        with desk.quiet():
+            await desk.open("#/jobs/none")
+            await desk.sees("Check the id.")
 
 
 async def test_it_works_below_the_path_of_a_proxy(tab: Page, platform: LocalPlatform) -> None:
@@ -327,6 +353,22 @@ async def test_axe_finds_nothing(desk: Desk, failed: str) -> None:
         await desk.until("!document.querySelector('main').innerText.includes('Loading…')")
         found = await desk.page.call("Runtime.evaluate", expression=wrong, awaitPromise=True, returnByValue=True)
         assert found["result"]["value"] == [], place
+
+
+async def test_all_that_match_are_purged_and_not_those_of_the_page_alone(desk: Desk, platform: LocalPlatform) -> None:
+    host, _, port = platform.environ["REDIS_ADDR"].rpartition(":")
+    async with redis.asyncio.Redis(host=host, port=int(port)) as store:
+        await store.delete(NAMES.dead_letters)
+        await store.lpush(NAMES.dead_letters, *(letter(number) for number in range(620)), letter(620, "OTHER"))
+        await desk.open("#/file-dead-letters?code=STORAGE_UNAVAILABLE")
+        await desk.click("Purge all that match…")
+        await desk.sees("Purge 620 dead file jobs?")
+        await desk.click("Purge 620")
+        await desk.sees("620 of 620: purged 620.")
+        await desk.click("Close")
+        await desk.sees("There are no such dead file jobs")
+        assert await store.llen(NAMES.dead_letters) == 1
+        await store.delete(NAMES.dead_letters)
 
 
 async def test_a_worker_is_paused_and_resumed_and_a_breaker_reset_by_clicks(

@@ -36,7 +36,7 @@ export function JobsPage({ route }: PageProps) {
           <>
             <p class="muted">
               {jobs.length === 0 ? "None" : counted(jobs.length, "job")} on this page, newest first.
-              {counts && given.status && ` ${total(counts, given)} ${given.status.replace("_", " ")} in all.`}
+              {counts && given.status && ` ${total(counts, given)}`}
             </p>
             <Chosen jobs={jobs.filter((job) => chosen.has(job.job_id))} done={() => (choose(new Set()), polled.reload())} />
             <JobTable jobs={jobs} caption="Jobs" choice={{ chosen, choose }} />
@@ -52,7 +52,8 @@ export function JobsPage({ route }: PageProps) {
 /** Counts are of a tenant, or of all, whatever the other filters. */
 function total(counts: NonNullable<JobPage["counts"]>, given: Record<string, string>): string {
   const count = (counts as unknown as Record<string, string>)[given.status ?? ""];
-  return given.task || given.job_type ? `Of all tasks and types, ${number(count)} are` : `${number(count)} are`;
+  const whatever = given.task || given.job_type ? ", whatever their task and type" : "";
+  return `${number(count)} ${given.status?.replace("_", " ")} in all${whatever}.`;
 }
 
 function Chosen({ jobs, done }: { jobs: Job[]; done: () => void }) {

@@ -1,10 +1,11 @@
 /** A button that changes something: it says what and how much, shows the equal command, and asks once. */
 import type { ComponentChildren } from "preact";
-import { useLayoutEffect, useRef, useState } from "preact/hooks";
+import { useRef, useState } from "preact/hooks";
 import { asApiError, type ApiError } from "../api/errors";
 import { announce } from "../shell/announce";
 import { isReadOnly } from "../shell/mode";
 import { Command } from "./command";
+import { useModal } from "./modal";
 import { Failure } from "./state";
 
 interface Props {
@@ -75,7 +76,7 @@ function Confirm({ label, question, children, command, isDanger, run, done, clos
 
 export function Dialog({ title, children, close }: { title: string; children: ComponentChildren; close: () => void }) {
   const dialog = useRef<HTMLDialogElement>(null);
-  useLayoutEffect(() => dialog.current?.showModal(), []);
+  useModal(dialog);
   return (
     <dialog ref={dialog} aria-labelledby="question" onClose={close}>
       <h2 id="question">{title}</h2>

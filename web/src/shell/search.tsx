@@ -1,7 +1,8 @@
 /** Search first: a page, a job, a flow run, a failure code, a tenant; by keyboard alone. */
-import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { get } from "../api/client";
 import type { Flow, Job } from "../api/types";
+import { useModal } from "../parts/modal";
 import { go, href } from "./route";
 import { PLACES } from "./nav";
 
@@ -23,7 +24,7 @@ export function Search({ close }: { close: () => void }) {
   const looked = useLookup(text.trim());
   const hits = [...looked, ...offered(text.trim())];
   const chosen = Math.min(at, hits.length - 1);
-  useLayoutEffect(() => dialog.current?.showModal(), []);
+  useModal(dialog);
 
   const open = (hit: Hit | undefined): void => {
     if (!hit) return;
