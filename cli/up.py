@@ -104,6 +104,8 @@ def _show(platform: "LocalPlatform") -> None:
     }
     if platform.envoy is not None:
         where["Envoy"] = f"http://{platform.envoy.listen}"
+    if config.gateway.ui != "off":
+        where["page"] = f"http://{config.gateway.listen}/ui"
     ports = platform.metrics
     if ports:
         where["metrics"] = ", ".join(f"{role} {address}" for role, address in ports.items())
