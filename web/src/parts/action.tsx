@@ -76,9 +76,9 @@ function Confirm({ label, question, children, command, isDanger, run, done, clos
 
 export function Dialog({ title, children, close }: { title: string; children: ComponentChildren; close: () => void }) {
   const dialog = useRef<HTMLDialogElement>(null);
-  useModal(dialog);
+  useModal(dialog, close);
   return (
-    <dialog ref={dialog} aria-labelledby="question" onClose={close}>
+    <dialog ref={dialog} aria-labelledby="question">
       <h2 id="question">{title}</h2>
       {children}
     </dialog>

@@ -24,7 +24,7 @@ export function Search({ close }: { close: () => void }) {
   const looked = useLookup(text.trim());
   const hits = [...looked, ...offered(text.trim())];
   const chosen = Math.min(at, hits.length - 1);
-  useModal(dialog);
+  useModal(dialog, close);
 
   const open = (hit: Hit | undefined): void => {
     if (!hit) return;
@@ -39,7 +39,7 @@ export function Search({ close }: { close: () => void }) {
     event.preventDefault();
   };
   return (
-    <dialog ref={dialog} class="searching" aria-label="Search" onClose={close}>
+    <dialog ref={dialog} class="searching" aria-label="Search">
       <label for="search">Search: an id, a page, a failure code, a state, a task</label>
       <input
         id="search"
