@@ -6,17 +6,22 @@ import pty
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import aiohttp
 import pytest
+import pytest_asyncio
 
 from cli.demo.site_thread import SiteThread
 from cli.local import LocalPlatform
 from cli.main import main
 from cli.sample_site import SampleSite
+from tests.browser import Page, chromium
+from tests.stack.desk import Desk
+from tests.stack.desk_work import HOSTILE, submit
 from tests.stack.model_thread import ModelThread
 from tests.tasks.model_server import ModelServer
 
@@ -185,3 +190,32 @@ def until_known(line: CommandLine, job: str) -> None:
     while line.run("jobs", "get", job).returncode != 0:
         assert time.monotonic() < deadline, f"{job} has no record"
         time.sleep(0.02)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def tab(program: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Page]:
+    """The one tab of a browser."""
+    async with chromium(program, tmp_path_factory.mktemp("chromium")) as page:
+        await page.look(1280)
+        yield page
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def api(platform: LocalPlatform) -> AsyncIterator[aiohttp.ClientSession]:
+    """The REST API of the platform."""
+    async with aiohttp.ClientSession(f"http://{platform.environ['FETCHBOX_GATEWAY_LISTEN']}") as http:
+        yield http
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def desk(tab: Page, platform: LocalPlatform) -> AsyncIterator[Desk]:
+    """The operators' page of the platform."""
+    page = Desk(tab, f"http://{platform.environ['FETCHBOX_GATEWAY_LISTEN']}")
+    with page.quiet():
+        yield page
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def failed(api: aiohttp.ClientSession, web: SampleSite) -> str:
+    """A fetch job whose resource failed for good, under a name that would run in a careless page."""
+    return await submit(api, HOSTILE, f"{web.url('/status/404')}?{HOSTILE}".replace(" ", "%20"))
