@@ -17,6 +17,7 @@ from typing import Final
 from fetchbox.config.v1.config_pb2 import Config
 from kernel.clock import Clock, SystemClock
 from kernel.config.addresses import split
+from kernel.rooms import module
 from kernel.tasks import ended
 from kernel.telemetry import metrics
 from kernel.telemetry.logs import get_logger
@@ -88,7 +89,7 @@ class IngestProcesses:
     async def _begin(self, number: int) -> None:
         """Starts one and waits until it serves."""
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-P", "-m", MODULE),
+            *(sys.executable, "-P", "-m", module(MODULE)),
             stdin=PIPE,
             stdout=PIPE,
             start_new_session=True,  # Ctrl-C is for the parent, which tells its children

@@ -31,7 +31,7 @@ def load(mode: str) -> dict[str, Page]:
     """The files by their paths; none of them where `mode`, which is `gateway.ui`, is `off`."""
     if mode == "off":
         return {}
-    folder = files("gateway") / "ui"
+    folder = files(__package__) / "ui"
     page = (folder / "index.html").read_bytes().replace(_MODE, _MODE.replace(b"full", mode.encode()))
     found = {
         # Relative: behind a proxy the path of the page begins with one that only the proxy knows.
