@@ -120,6 +120,8 @@ class _CallOptions(grpc.UnaryUnaryClientInterceptor, grpc.UnaryStreamClientInter
 
     def __init__(self, options: Settings) -> None:
         self._timeout = options.timeout
+        if options.token and not (options.token.isascii() and options.token.isprintable()):
+            raise CommandError("the token (--token, FETCHBOX_TOKEN) has signs that no header may hold", USAGE)
         self._token = (("authorization", f"Bearer {options.token}"),) if options.token else ()
 
     def intercept_unary_unary(self, continuation: Callable[..., Any], details: Any, request: Any) -> Any:

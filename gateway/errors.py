@@ -172,6 +172,8 @@ def _of_status(status: Status) -> GatewayFailure:
         elif _unpack(detail, retry):
             delay = retry.retry_delay
             headers["Retry-After"] = str(max(0, delay.seconds + (delay.nanos > 0)))
+    if http_status == HTTPStatus.SERVICE_UNAVAILABLE:
+        headers.setdefault("Retry-After", "1")
     if http_status == HTTPStatus.UNAUTHORIZED:
         headers["WWW-Authenticate"] = "Bearer"
     if http_status == HTTPStatus.UNSUPPORTED_MEDIA_TYPE:

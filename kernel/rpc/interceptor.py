@@ -8,7 +8,7 @@ without a token, has to send a small message within a time.
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -85,11 +85,14 @@ class ServiceInterceptor(grpc.aio.ServerInterceptor):
         if handler.request_streaming and not handler.response_streaming:
             raise TypeError(f"{method}: a stream of requests with one answer has no entrance here")
         streams: bool = handler.response_streaming
-        metadata = dict(handler_call_details.invocation_metadata or ())
+        sent = handler_call_details.invocation_metadata or ()
+        metadata = dict(sent)
         request_id = about.request_id(str(metadata.get(about.REQUEST_ID, "")))
         about.about_request(request_id)
         is_open = method in self._open_methods and not handler.request_streaming
         try:
+            if len(metadata) < len(sent):
+                _require_one_token(sent)
             caller = self._authenticator.admit(metadata, self._roles, to_strangers=is_open)
             self._calls.require_room(caller.tenant, streams=streams)
         except FetchboxError as error:
@@ -97,6 +100,12 @@ class ServiceInterceptor(grpc.aio.ServerInterceptor):
         call = _Call(handler, method, caller, request_id, self._calls, self._strangers, self._validate)
         call.is_tail = method in self._tails
         return call.answering()
+
+
+def _require_one_token(sent: Iterable[tuple[str, Any]]) -> None:
+    """Two credentials are two callers, and which of them counts nobody could tell."""
+    if sum(name == "authorization" for name, _ in sent) > 1:
+        raise FetchboxError(errors_pb2.REASON_UNAUTHORIZED, "the metadata `authorization` is given twice")
 
 
 @dataclass(slots=True, eq=False)  # not frozen: that would triple the time to make one

@@ -145,6 +145,11 @@ async def test_tokens_close_what_was_open(serve) -> None:
             with pytest.raises(grpc.aio.AioRpcError) as caught:
                 await _get(channel, "a", token)
             assert _details(caught.value)[0].reason == reason
+        for tokens in (("tenant-token", "op-token"), ("op-token", "op-token")):
+            twice = [("authorization", f"Bearer {token}") for token in tokens]
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await _stub(channel).GetJob(operator_service_pb2.GetJobRequest(job_id="a"), metadata=twice)
+            assert (_details(caught.value)[0].reason, "twice" in caught.value.details()) == ("UNAUTHORIZED", True)
         assert (await health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest())).status
     async with grpc.aio.insecure_channel(f"127.0.0.1:{both.port}") as channel:
         assert (await _get(channel, "a", "tenant-token")).status == "tenant"
