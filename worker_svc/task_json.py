@@ -15,8 +15,8 @@ _SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
 def payload_object(raw: bytes) -> dict[str, Any]:
     """A payload as its handler gets it: the JSON object, integers of up to 4,300 digits kept.
 
-    What is no JSON object (RFC 8259, UTF-8), or has a longer integer, which would take long to read, is `{"_raw": text}`; bytes that are no UTF-8
-    are replaced in it.
+    What is no JSON object (RFC 8259, UTF-8), or has a longer integer, which would take long to read, is
+    `{"_raw": text}`; bytes that are no UTF-8 are replaced in it.
     """
     try:
         value = _decode(raw.decode())
