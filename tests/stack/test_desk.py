@@ -18,7 +18,7 @@ async def test_the_overview_shows_a_job_from_its_acceptance_to_its_end(desk: Des
     await desk.open()
     job = await plan(api)
     await desk.until(f"{row(job)}.includes('queued')")
-    held = await claim(api)
+    held = await claim(api, job)
     await post(api, "/workers/the-desk/tasks:complete", {"claim": held, "result": {"done": True}})
     await desk.until(f"{row(job)}.includes('completed')")
     assert "Health" in await desk.text()
@@ -28,7 +28,7 @@ async def test_a_job_is_live_resumes_after_the_tab_was_hidden_and_is_canceled_by
     desk: Desk, api: aiohttp.ClientSession
 ) -> None:
     job = await plan(api)
-    held = await claim(api)
+    held = await claim(api, job)
     await desk.open(f"#/jobs/{job}")
     await report(api, held, 1, f"one {HOSTILE}")
     await desk.sees(f"one {HOSTILE}")
