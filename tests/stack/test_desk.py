@@ -144,7 +144,7 @@ async def test_a_worker_is_paused_and_resumed_and_a_breaker_reset_by_clicks(
     await desk.go("#/breakers")
     await desk.sees("host:127.0.0.1:")
     await desk.click("Reset")
-    await desk.sees("fetchbox breakers reset host:127.0.0.1:")
+    await desk.sees("fetchbox breakers reset ")  # of whichever stands first
     await desk.click("Reset")
     await desk.sees("is closed.")
 
