@@ -102,6 +102,30 @@ async def test_a_text_in_any_form_is_whole_and_there_once(answered: Answered, ru
     assert (result["text"], result["finish_reason"], run.text) == (TEXT, "stop", TEXT)
 
 
+def under(ids: list[str], *pieces: str) -> bytes:
+    """Events under these ids; an empty one is none."""
+    told = zip(ids, pieces, strict=True)
+    named = ((f"id: {one}\n" if one else "").encode() + events(delta(content=piece)) for one, piece in told)
+    return b"".join(named) + events(STOP, DONE)
+
+
+@pytest.mark.parametrize(
+    ("ids", "pieces"),
+    [
+        pytest.param(["chatcmpl-1"] * 4, ["ha", "ha", " b", " c"], id="the same for all"),
+        pytest.param(["1", "", ""], ["ha", "ha", "ha"], id="at the first one only"),
+        pytest.param(["1", "2", "", ""], ["a", "ha", "ha", "a"], id="at the first two only"),
+        pytest.param(["0", "0", "1", "1"], ["\n", "\n", "x", "y"], id="one for two"),
+        pytest.param(["0", "0", "1", "1"], ["ha", "ha", "ha", "ha"], id="one for two that are alike"),
+    ],
+)
+async def test_ids_that_do_not_tell_events_apart_drop_none(
+    answered: Answered, run: Recorder, ids: list[str], pieces: list[str]
+) -> None:
+    result = await answered(piecewise(http(under(ids, *pieces))))
+    assert result["text"] == run.text == "".join(pieces)
+
+
 async def test_a_charset_of_two_bytes_that_is_told_is_read(answered: Answered) -> None:
     body = http(wide("utf-16-be", ""), kind="text/event-stream; charset=utf-16")
     assert (await answered(piecewise(body, 7)))["text"] == TEXT

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from worker_svc.tasks.lines import Lines, TooLongError
@@ -28,6 +28,8 @@ class SseEvent:
     last_id: str = ""
     others: tuple[str, ...] = ()
     """Lines among its own that the standard has no field for; it is then given even where it has no data."""
+    own_id: str = field(default="", compare=False)
+    """The id that stands in the event itself."""
 
 
 class SseParser:
@@ -46,7 +48,7 @@ class SseParser:
         self._data: list[str] = []
         self._others: list[str] = []
         self._held = 0
-        self._last_id = ""
+        self._last_id = self._own_id = ""
 
     @property
     def within_event(self) -> bool:
@@ -82,6 +84,7 @@ class SseParser:
         elif name == "event":
             self._type = value
         elif name == "id":
+            self._own_id = self._own_id if "\0" in value else value
             self._last_id = self._last_id if "\0" in value else value
         elif name not in _SILENT:
             self._hold(line)
@@ -93,6 +96,6 @@ class SseParser:
             raise TooLongError(f"an event is longer than {self._limit} bytes")
 
     def _ended(self) -> SseEvent | None:
-        kind, data, others = self._type or "message", self._data, self._others
-        self._type, self._data, self._others, self._held = "", [], [], 0
-        return SseEvent(kind, "\n".join(data), self._last_id, tuple(others)) if data or others else None
+        kind, own_id, data, others = self._type or "message", self._own_id, self._data, self._others
+        self._type, self._own_id, self._data, self._others, self._held = "", "", [], [], 0
+        return SseEvent(kind, "\n".join(data), self._last_id, tuple(others), own_id) if data or others else None
