@@ -161,7 +161,12 @@ async def test_an_error_beside_an_answer_is_its_failure(answered: Answered, body
     "reason",
     [
         *("exception", "interrupted", "timeout_error", "rate_limit", "overloaded", "disconnect", "oom", "preempted"),
+        *("stream_error", "upstream_error", "engine_overloaded", "connection_lost", "client_cancelled"),
+        *("request_cancelled", "deadline_exceeded", "aborted_by_server", "incomplete", "shutdown", "killed"),
+        *("worker_died", "streamError", "TimedOut", "Request aborted.", "user_cancel", "unknown_error", "unavailable"),
+        *("OTHER", "MALFORMED_RESPONSE", "TOO_MANY_TOOL_CALLS", "UNEXPECTED_TOOL_CALL"),
         *("MALFORMED_FUNCTION_CALL", "function_call_filter: MALFORMED_FUNCTION_CALL"),
+        *("function_call_filter: UNEXPECTED_TOOL_CALL", "function_call_filter: OTHER"),
         *("in_progress", "pending", "FINISH_REASON_UNSPECIFIED", "continue"),
     ],
 )

@@ -238,7 +238,16 @@ async def test_ms_18_every_choice_is_kept(answered: Answered, run: Recorder, who
         "eos_token",
         "end_turn",
         "COMPLETE",
+        "completed",
         "eos",
+        "stop_sequence",
+        "model_length",
+        "model_context_window_exceeded",
+        "pause_turn",
+        "refusal",
+        "RECITATION",
+        "PROHIBITED_CONTENT",
+        "guardrail_intervened",
     ],
 )
 async def test_ms_19_a_finish_reason_of_any_vendor_ends_an_answer_well(answered: Answered, reason: str) -> None:

@@ -5,33 +5,31 @@ Any other one ends an answer well, as far as it goes: `stop`, `length`, `content
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from kernel.handlers import TaskError
 from worker_svc.tasks.failures import status
 
 _INTERNAL: Final = 500
-_FAILED: Final = {
-    **dict.fromkeys(("abort", "aborted", "cancel", "cancelled", "canceled", "user_cancel"), _INTERNAL),
-    **dict.fromkeys(("engine_error", "failed", "failure", "internal_error", "model_error", "server_error"), _INTERNAL),
-    **dict.fromkeys(
-        ("exception", "internal", "interrupted", "oom", "out_of_memory", "preempted", "unknown_error"), _INTERNAL
-    ),
-    **dict.fromkeys(("connection_closed", "connection_error", "disconnect", "disconnected"), 502),
-    **dict.fromkeys(("overloaded", "server_overloaded", "overloaded_error", "unavailable"), 503),
-    **dict.fromkeys(("rate_limit", "rate_limited", "rate_limit_exceeded"), 429),
-    **dict.fromkeys(("malformed_function_call", "unexpected_tool_call"), _INTERNAL),  # Gemini
-    "insufficient_system_resource": 503,  # DeepSeek
-    "network_error": 502,  # Zhipu
-    "timeout": 504,
-    "timeout_error": 504,
-}
-_ERROR: Final = "error"
+_WORDS: Final = (
+    (429, "rate_limit"),
+    (503, "overload|unavailable|shut_?down|insufficient_system_resource"),
+    (504, "time_?out|timed_out|deadline"),
+    (502, "connection|disconnect|network|lost"),
+    (_INTERNAL, "error|exception|fail|fault|internal|abort|cancel|interrupt|preempt|kill|died|crash|oom|out_of_memory"),
+    (_INTERNAL, "incomplete|malformed|unexpected_tool_call|too_many_tool_calls|other$"),  # Gemini's, but the first
+)
+"""The status that a failure has by the beginning of a word in its name. The first one that is found holds."""
+_FAILED: Final = tuple((number, re.compile(f"(?:^|_)(?:{words})")) for number, words in _WORDS)
+_HUMP: Final = re.compile(r"(?<=[a-z])(?=[A-Z])")
+_NO_LETTERS: Final = re.compile(r"[^a-z]+")
+_LONGEST: Final = 200
 
 
 def failure_of_reason(reason: str) -> TaskError | None:
     """The failure that a finish reason tells; None for one that ends an answer well."""
     name = reason.strip().lower()
-    name = name.rpartition(": ")[2] if name.startswith("function_call_filter") else name  # as Gemini tells it
-    number = _FAILED.get(name, _INTERNAL if name.startswith(_ERROR) else 0)
-    return status(number, f"the endpoint broke its answer off: {name}") if number else None
+    words = _NO_LETTERS.sub("_", _HUMP.sub("_", reason.strip()[:_LONGEST]).lower()).strip("_")
+    number = next((known for known, word in _FAILED if word.search(words)), None)
+    return None if number is None else status(number, f"the endpoint broke its answer off: {name}")
