@@ -129,6 +129,19 @@ ONE_CALL = {
         call(index=0, id="a", function=f("")),
         call(index=0, id="", function=f("\n", None)),
     ],
+    **{
+        f"the whole message after the deltas, {how}": [
+            call(index=0, id="a", function=f("")),
+            *fragments(),
+            {"choices": [{"message": {"tool_calls": [{"id": "a", "function": f(arguments)}]}}]},
+        ]
+        for how, arguments in {
+            "without blanks": OSLO.replace(" ", ""),
+            "with more blanks": json.dumps(json.loads(OSLO), indent=40),
+            "as an object": json.loads(OSLO),
+            "as a text of JSON": json.dumps(OSLO),
+        }.items()
+    },
     "letter by letter": [
         call(index=0, id="a", function=f("")),
         *(call(index=0, function=f(one, None)) for one in OSLO),

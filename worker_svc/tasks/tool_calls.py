@@ -50,7 +50,7 @@ class ToolCalls:
         before = len(self._calls) if whole else 0
         for place, one in enumerate(told if isinstance(told, list) else [told]):
             piece = _Piece(one)
-            if place < before and self._calls[place].repeats(piece, by_id=False):
+            if place < before and self._calls[place].is_all_of(piece):
                 continue  # a message that repeats its deltas
             call = (None if whole else self._continued(piece)) or self._begin()
             self._remember(call, piece)
@@ -157,11 +157,20 @@ class _Call:
             return False
         return piece.arguments.strip() == self._arguments.whole().strip()
 
+    def is_all_of(self, piece: _Piece) -> bool:
+        """Whether a call of a message is this one, of which the pieces have come."""
+        another = piece.name != self.name or (piece.id and self.id and piece.id != self.id)
+        return not another and (self.repeats(piece, by_id=False) or self._has_value_of(piece))
+
     def _says_again(self, piece: _Piece) -> bool:
         """Whether a piece that names no other call has these arguments once more, written otherwise or as a text."""
-        if not self._closing.whole or (piece.id and piece.id != self.id) or (piece.name and not piece.id):
+        if (piece.id and piece.id != self.id) or (piece.name and not piece.id) or piece.name not in ("", self.name):
             return False
-        if not self._letters - _BLANKS <= len(piece.arguments) * 2 or piece.name not in ("", self.name):
+        return self._has_value_of(piece)
+
+    def _has_value_of(self, piece: _Piece) -> bool:
+        """Whether the arguments of a piece are these, in whatever way they are written."""
+        if not self._closing.whole or self._letters - _BLANKS > len(piece.arguments) * 2:
             return False
         told = _value(piece.arguments)
         return told is not None and _value(self._arguments.whole()) in (told, _value(told))
