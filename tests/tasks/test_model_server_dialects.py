@@ -34,6 +34,11 @@ LATIN = [delta(content="Gr\u00fc"), delta(content="\u00dfe")]
     "chunks",
     [
         pytest.param([*texts(), delta(content=TEXT)], id="once more as the last delta (RAGFlow)"),
+        pytest.param([*texts(), delta(content=TEXT), delta(content=TEXT)], id="twice more at the end"),
+        pytest.param([*texts(), delta(content=TEXT), delta(content=""), delta()], id="once more, then empty deltas"),
+        pytest.param(
+            [*texts(), delta(content=TEXT), {"choices": [{"message": {"content": TEXT}}]}], id="and in a message"
+        ),
         pytest.param([*texts(), delta(finish="stop", content=TEXT)], id="once more with the finish reason (Rapid-MLX)"),
         pytest.param([delta(content=text) for text in SO_FAR], id="all so far in each delta (DashScope)"),
         pytest.param([*(delta(content=text) for text in SO_FAR), delta(content=TEXT)], id="and the whole twice"),
@@ -44,14 +49,34 @@ async def test_text_that_deltas_repeat_is_there_once(answered: Answered, run: Re
     assert (result["text"], run.text) == (TEXT, TEXT)
 
 
+@pytest.mark.parametrize("name", ["content", "reasoning_content"])
 @pytest.mark.parametrize(
-    "pieces", [["ha", "ha", "haha"], ["1", "11", "111", "111111"], ["ab", "abc"], ["a", "ab", "c"]]
+    "pieces",
+    [
+        ["ha", "ha", "haha"],
+        ["1", "11", "111", "111111"],
+        ["ab", "abc"],
+        ["a", "ab", "c"],
+        ["Ho ", "Ho ", "Ho ", "Ho Ho Ho ", "Merry"],
+        ["no, ", "no, ", "no, ", "no, no, no, ", "never"],
+        ["Hello ", "big ", "world. ", "Hello big world. ", "End"],
+        ["Hello ", "big ", "world. ", "Hello big world. ", "Hello big world. ", "End"],
+    ],
 )
 async def test_pieces_that_are_alike_by_chance_are_all_kept(
-    answered: Answered, run: Recorder, pieces: list[str]
+    answered: Answered, run: Recorder, pieces: list[str], name: str
 ) -> None:
-    result = await answered(piecewise(http(streamed(*(delta(content=piece) for piece in pieces)))))
-    assert result["text"] == run.text == "".join(pieces)
+    result = await answered(piecewise(http(streamed(*(delta(0, **{name: piece}) for piece in pieces)))))
+    kind, place = ("token", "text") if name == "content" else ("reasoning", "reasoning")
+    assert result[place] == joined(run.events, kind) == "".join(pieces)
+
+
+async def test_thinking_that_goes_on_after_a_text_is_whole(answered: Answered, run: Recorder) -> None:
+    pieces = ["Ho ", "Ho ", "Ho ", "Ho Ho Ho "]
+    thoughts = [delta(reasoning=piece) for piece in pieces]
+    result = await answered(piecewise(http(streamed(*thoughts, delta(content="a"), delta(reasoning="Merry")))))
+    assert (result["reasoning"], result["text"]) == ("".join(pieces) + "Merry", "a")
+    assert joined(run.events, "reasoning") == result["reasoning"]
 
 
 async def test_thinking_that_deltas_repeat_is_there_once(answered: Answered, run: Recorder) -> None:

@@ -17,7 +17,8 @@ class RepeatingDeltas:
     """Tells of each delta of a text what is new.
 
     The second is held where it begins with the first: a third that begins with the second shows that each holds the
-    whole text so far. Any other third shows that they are pieces.
+    whole text so far. Any other third shows that they are pieces. One that is the same as all pieces before it is held,
+    too: it repeats them where it is the last one, and is a piece, as a refrain is, where the text goes on.
     """
 
     def __init__(self, text: Text) -> None:
@@ -25,6 +26,8 @@ class RepeatingDeltas:
         self._text = text
         self._number = 0
         self._held = ""
+        self._again = 0
+        """How often the whole text has come once more since it last grew."""
         self._cumulative = False
 
     def new_of(self, delta: str) -> str:
@@ -39,12 +42,16 @@ class RepeatingDeltas:
         if self._number == 2 and self._goes_over(delta) and len(delta) > self._text.length:
             self._held = delta
             return ""
-        return "" if self._number > _BEFORE and self._repeats(delta) else delta
+        return self._piece(delta)
 
     def end(self) -> str:
-        """No more comes: what is held."""
+        """What is held, and no repetition. Where more comes all the same, it may show that what seemed one is none."""
         held, self._held = self._held, ""
         return held
+
+    def settle(self) -> None:
+        """A snapshot follows, which says what has been repeated."""
+        self._again = 0
 
     def _decided(self, delta: str) -> str:
         held = self.end()
@@ -55,6 +62,13 @@ class RepeatingDeltas:
         if self._goes_over(delta):
             return delta[self._text.length :]
         return "" if self._text.whole().strip() == delta.strip() else delta
+
+    def _piece(self, delta: str) -> str:
+        if self._number > _BEFORE and self._repeats(delta):
+            self._again += 1
+            return ""
+        again, self._again = self._again, 0
+        return self._text.whole() * again + delta
 
     def _repeats(self, delta: str) -> bool:
         return len(delta) == self._text.length and is_telling(delta) and self._goes_over(delta)

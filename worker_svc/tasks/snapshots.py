@@ -38,7 +38,9 @@ class SnapshotText:
         """
         if not content:
             return ""
-        return self._released() + self._message(content, last=last)
+        released = self._released()
+        self._repeating.settle()
+        return released + self._message(content, last=last)
 
     def _released(self) -> str:
         return self.text.add(self._repeating.end())
