@@ -74,6 +74,17 @@ TWO_CALLS = {
             for n, part in enumerate([ROME[:5], OSLO[:5], ROME[5:], OSLO[5:]], 0)
         ),
     ],
+    "fragments of both in turn with one id and name for both": [
+        call(index=n % 2, **({"id": "a", "function": f(part)} if n < 2 else {"function": f(part, None)}))
+        for n, part in enumerate([OSLO[:8], ROME[:8], OSLO[8:], ROME[8:]])
+    ],
+    "fragments of both in turn, cut within texts, with one id and name in all": [
+        call(index=n % 2, id="a", function=f(part))
+        for n, part in enumerate([OSLO[:12], ROME[:12], OSLO[12:], ROME[12:]])
+    ],
+    "fragments of both in turn, first a brace, with one id and name in all": [
+        call(index=n % 2, id="a", function=f(part)) for n, part in enumerate([OSLO[:1], ROME[:1], OSLO[1:], ROME[1:]])
+    ],
     "fragments told apart by their ids alone": [
         *(call(id="ab"[n % 2], function=f(part)) for n, part in enumerate([OSLO[:5], ROME[:5], OSLO[5:], ROME[5:]]))
     ],
@@ -112,6 +123,9 @@ ONE_CALL = {
     "another index in each fragment": [
         call(index=0, id="a", function=f("")),
         *(call(index=n, id="a", function=f(part, None)) for n, part in enumerate(PARTS)),
+    ],
+    "another index in each fragment, and its name": [
+        call(index=n, id="a", function=f(part)) for n, part in enumerate(PARTS)
     ],
     "an id that comes late": [call(index=0, function=f(PARTS[0])), *fragments(id="a")[1:]],
     "empty arguments that the true ones replace": [call(index=0, id="a", function=f("{}")), *fragments()],
@@ -165,6 +179,13 @@ async def test_one_call_is_one(answered: Answered, chunks: list[Any]) -> None:
     result = await answered(piecewise(body(chunks), 50))
     assert calls_of(result) == ONE
     assert result["tool_calls"][0]["id"] == "a"
+
+
+async def test_a_brace_within_a_text_begins_no_call(answered: Answered) -> None:
+    """Another index in each fragment of a script."""
+    parts = ['{"script": "if x ', "{", ' y }"}']
+    chunks = [call(index=n, id="a", function=f(part)) for n, part in enumerate(parts)]
+    assert calls_of(await answered(piecewise(body(chunks)))) == [("weather", {"script": "if x { y }"})]
 
 
 async def test_calls_without_arguments_are_two(answered: Answered) -> None:

@@ -22,6 +22,11 @@ class JsonClosing:
         """Whether every bracket that was opened is closed, and at least one was."""
         return self._begun and self._depth == 0
 
+    @property
+    def quoted(self) -> bool:
+        """Whether the end so far is within a text."""
+        return self._quoted
+
     def feed(self, piece: str) -> None:
         """Takes a piece."""
         if not piece:

@@ -9,6 +9,7 @@ and id do not: after arguments that are one whole JSON object, more of them are 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -25,6 +26,7 @@ _ARGUMENTS: Final = ("arguments", "input", "parameters", "args")
 _KNOWN: Final = frozenset({"id", "index", "type", "name", *_BODIES, *_ARGUMENTS})
 _BLANKS: Final = 64
 """White space by which the same arguments may differ: more is not looked for, which would take long again and again."""
+_OBJECT: Final = re.compile(r'\s*\{\s*(?:(")|$)')
 _PLACEHOLDER: Final = "{}"
 """Arguments that some endpoints begin a call with, and then send the true ones."""
 
@@ -182,8 +184,10 @@ class _Call:
         return self._letters > 1 and piece.arguments.startswith(self._arguments.whole())
 
     def is_within(self, piece: _Piece) -> bool:
-        """Whether a piece that names the call comes while its arguments do."""
-        return bool(self._arguments) and not self._closing.whole and piece.name == self.name
+        """Whether a piece that names the call comes while its arguments do, and goes on with them."""
+        if not self._arguments or self._closing.whole or piece.name != self.name:
+            return False
+        return not _begins_object(piece.arguments, quoted=self._closing.quoted)
 
     def is_over_for(self, piece: _Piece) -> bool:
         """Whether the piece, at the place of this call, begins another one."""
@@ -238,6 +242,12 @@ def _body(told: Any) -> dict[str, Any]:
     if not isinstance(body, dict):
         raise protocol("the endpoint sent a tool call whose function is no object")
     return body
+
+
+def _begins_object(text: str, *, quoted: bool) -> bool:
+    """Whether a text is the beginning of an object; in a text that is `quoted`, a brace alone is none."""
+    begun = _OBJECT.match(text)
+    return begun is not None and (bool(begun[1]) or not quoted)
 
 
 def _value(text: Any) -> Any:
