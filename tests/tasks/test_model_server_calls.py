@@ -214,6 +214,37 @@ async def test_what_else_is_told_of_a_call_is_kept(answered: Answered) -> None:
     assert result["tool_calls"][1] == custom
 
 
+@pytest.mark.parametrize(
+    "parts",
+    [
+        ["{}", " and more"],
+        ['{"a":1}', '\n{"b":2}'],
+        ['{"a":1}', '{"a":1}'],
+        ['{"a', '{"a":1}'],
+        ["{}", "{}", "ls"],
+        ["ha", "ha", "haha"],
+    ],
+)
+@pytest.mark.parametrize("named", [True, False], ids=["id and name in all", "id and name in the first"])
+async def test_the_input_of_a_custom_tool_is_any_text(answered: Answered, parts: list[str], named: bool) -> None:
+    told = {"id": "c", "type": "custom"}
+    first = call(index=0, **told, custom={"name": "sh", "input": parts[0]})
+    name, told = ("sh", told) if named else (None, {})
+    more = (call(index=0, **told, custom={"name": name, "input": part}) for part in parts[1:])
+    result = await answered(piecewise(body([first, *more])))
+    assert result["tool_calls"] == [{"id": "c", "type": "custom", "custom": {"name": "sh", "input": "".join(parts)}}]
+
+
+@pytest.mark.parametrize("inputs", [("ls", "pwd"), ("{}", "{}")])
+async def test_two_calls_of_a_custom_tool_at_index_0_are_two(answered: Answered, inputs: tuple[str, str]) -> None:
+    told = [
+        {"id": n, "type": "custom", "custom": {"name": "sh", "input": text}}
+        for n, text in zip("ab", inputs, strict=True)
+    ]
+    result = await answered(piecewise(body([call(index=0, **one) for one in told])))
+    assert result["tool_calls"] == told
+
+
 async def test_arguments_that_are_no_json_are_kept_and_told(answered: Answered, run: Recorder) -> None:
     result = await answered(piecewise(body([call(index=0, id="a", function=f('{"cut'))], "length")))
     assert result["tool_calls"][0]["function"] == f('{"cut')

@@ -132,6 +132,11 @@ class _Call:
     def says_something(self) -> bool:
         return bool(self.id or self.name or self._arguments or self._has_more)
 
+    @property
+    def _is_closed(self) -> bool:
+        """Whether the arguments are one whole object. A custom tool's are any text, of which more may always come."""
+        return self._closing.whole and not self._custom
+
     def take(self, piece: _Piece) -> None:
         self.id = self.id or piece.id
         self._kind = self._kind or piece.kind
@@ -155,7 +160,7 @@ class _Call:
         """Whether the piece is this whole call once more: `by_id`, both have the same id; else none has another."""
         if piece.name != self.name or (piece.id != self.id if by_id else piece.id and self.id and piece.id != self.id):
             return False
-        if (by_id and not (piece.id and self._closing.whole)) or abs(len(piece.arguments) - self._letters) > _BLANKS:
+        if (by_id and not (piece.id and self._is_closed)) or abs(len(piece.arguments) - self._letters) > _BLANKS:
             return False
         return piece.arguments.strip() == self._arguments.whole().strip()
 
@@ -172,33 +177,34 @@ class _Call:
 
     def _has_value_of(self, piece: _Piece) -> bool:
         """Whether the arguments of a piece are these, in whatever way they are written."""
-        if not self._closing.whole or self._letters - _BLANKS > len(piece.arguments) * 2:
+        if not self._is_closed or self._letters - _BLANKS > len(piece.arguments) * 2:
             return False
         told = _value(piece.arguments)
         return told is not None and _value(self._arguments.whole()) in (told, _value(told))
 
     def _goes_over(self, piece: _Piece) -> bool:
         """Whether the arguments begin with all before them, which JSON cannot: each piece holds the whole so far."""
-        if self._closing.whole or len(piece.arguments) <= self._letters or not piece.arguments.startswith('{"'):
+        if self._custom or self._closing.whole or len(piece.arguments) <= self._letters:
             return False
-        return self._letters > 1 and piece.arguments.startswith(self._arguments.whole())
+        begins = self._letters > 1 and piece.arguments.startswith('{"')
+        return begins and piece.arguments.startswith(self._arguments.whole())
 
     def is_within(self, piece: _Piece) -> bool:
         """Whether a piece that names the call comes while its arguments do, and goes on with them."""
-        if not self._arguments or self._closing.whole or piece.name != self.name:
+        if not self._arguments or self._is_closed or piece.name != self.name:
             return False
-        return not _begins_object(piece.arguments, quoted=self._closing.quoted)
+        return self._custom or not _begins_object(piece.arguments, quoted=self._closing.quoted)
 
     def is_over_for(self, piece: _Piece) -> bool:
         """Whether the piece, at the place of this call, begins another one."""
         another_id = bool(piece.id and self.id) and piece.id != self.id
         another_name = bool(piece.name and self.name) and piece.name != self.name
-        if self._closing.whole:
+        if self._is_closed:
             return self._is_over_when_whole(piece, another_id=another_id, another_name=another_name)
         if piece.is_value and self._arguments:
             return True
         if another_id:
-            return bool(piece.name) and (another_name or not self._arguments)
+            return bool(piece.name) and (another_name or self._custom or not self._arguments)
         goes_on = bool(self.id) and not piece.id and not self._arguments
         return another_name and not goes_on and not (piece.id and piece.id == self.id)
 
@@ -213,7 +219,7 @@ class _Call:
 
     @property
     def _has_placeholder(self) -> bool:
-        return self._closing.whole and self._letters < _BLANKS and self._arguments.whole().strip() == _PLACEHOLDER
+        return self._is_closed and self._letters < _BLANKS and self._arguments.whole().strip() == _PLACEHOLDER
 
     def is_sound(self) -> bool:
         """Whether the arguments are JSON; none at all are, too, and those of a custom tool are any text."""
