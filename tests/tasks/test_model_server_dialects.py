@@ -53,6 +53,11 @@ async def test_text_that_deltas_repeat_is_there_once(answered: Answered, run: Re
 @pytest.mark.parametrize(
     "pieces",
     [
+        ["a b ", "a b a b ", "a b a b c ", "d"],
+        ["na ", "na na ", "na na Batman!"],
+        ["1", "12", "1234567"],
+        ["1", "12", "1234567", "1234567"],
+        ["1", "12", "123", "4", "5"],
         ["ha", "ha", "haha"],
         ["1", "11", "111", "111111"],
         ["ab", "abc"],
@@ -69,6 +74,28 @@ async def test_pieces_that_are_alike_by_chance_are_all_kept(
     result = await answered(piecewise(http(streamed(*(delta(0, **{name: piece}) for piece in pieces)))))
     kind, place = ("token", "text") if name == "content" else ("reasoning", "reasoning")
     assert result[place] == joined(run.events, kind) == "".join(pieces)
+
+
+@pytest.mark.parametrize(
+    ("chunks", "text"),
+    [
+        pytest.param([delta(content=text) for text in SO_FAR], TEXT, id="all so far in each delta"),
+        pytest.param([delta(content=text) for text in (*SO_FAR, "?")], f"{TEXT}?", id="and then a piece"),
+        pytest.param([*texts(), delta(content=TEXT)], TEXT, id="once more at the end"),
+        pytest.param([*(delta(reasoning=text) for text in SO_FAR), *texts()], TEXT, id="in its thinking"),
+    ],
+)
+async def test_what_was_left_out_is_in_the_log_once(
+    answered: Answered, run: Recorder, chunks: list[Any], text: str
+) -> None:
+    assert (await answered(piecewise(http(streamed(*chunks)))))["text"] == text
+    assert ["left out" in data["message"] for kind, data in run.events if kind == "log"] == [True]
+
+
+async def test_nothing_is_in_the_log_where_nothing_was_left_out(answered: Answered, run: Recorder) -> None:
+    chunks = [*(delta(content=piece) for piece in ("1", "12", "1234567", "8")), *texts()]
+    await answered(piecewise(http(streamed(*chunks))))
+    assert not [kind for kind, _ in run.events if kind == "log"]
 
 
 async def test_thinking_that_goes_on_after_a_text_is_whole(answered: Answered, run: Recorder) -> None:

@@ -65,6 +65,11 @@ class Choice:
         called = str(self.finish_reason).lower() in _CALLED
         return called and not (self.calls or self._function or self._parts)
 
+    @property
+    def left_out(self) -> bool:
+        """Whether some of what came was taken for a repetition, and left out."""
+        return self._text.left_out or self._thinking.left_out
+
     def end(self) -> Iterator[Said]:
         """No more comes."""
         yield from self._thought()

@@ -96,6 +96,8 @@ class Completion:
             yield f"the endpoint sent {len(self._choices)} of {self._number} choices"
         if any(choice.lacks_calls for choice in self._choices.values()):
             yield "the endpoint ended its answer with a call of a tool, and sent none"
+        if any(choice.left_out for choice in self._choices.values()):
+            yield "the endpoint sent text that repeats all before it; what it repeats was left out"
 
     def result(self) -> dict[str, Any]:
         """What the job returns: the first choice, and all of them as `choices` where there are several."""

@@ -22,6 +22,11 @@ class SnapshotText:
         self._pieces: bool | None = None
         """Whether messages are pieces; None until it is known."""
 
+    @property
+    def left_out(self) -> bool:
+        """Whether some of the pieces were taken for a repetition, and left out."""
+        return self._repeating.left_out
+
     def add(self, piece: str) -> str:
         """Takes a piece; returns what is new."""
         self._deltas = self._deltas or bool(piece)

@@ -31,6 +31,11 @@ class Thinking:
         self._others: dict[str, SnapshotText] = {}
         self._kept = KeptMembers(joins=True)
 
+    @property
+    def left_out(self) -> bool:
+        """Whether some of it was taken for a repetition, and left out."""
+        return any(text.left_out for text in (self._text, *self._others.values()))
+
     def take(self, delta: dict[str, Any], parts: str, *, whole: bool, last: bool) -> Iterator[str]:
         """Takes a delta, or a `whole` message, and the thinking in its content; gives what is new.
 
