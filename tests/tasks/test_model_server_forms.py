@@ -87,6 +87,17 @@ WHOLE = {
     "parts with a value": events(*(delta(content=[{"type": "text", "text": {"value": p}}]) for p in PIECES), STOP),
     "parts called output": events(*(delta(content=[{"type": "output_text", "text": p}]) for p in PIECES), STOP),
     "within data": events(*({"code": 200, "message": "success", "data": one} for one in (*T, STOP))),
+    **{
+        f"beside what tells success: {json.dumps(told)}": events(
+            *({**one, **told} for one in (*T, STOP)), {"choices": [], "usage": {"total_tokens": 1}, **told}, DONE
+        )
+        for told in (
+            {"error": {"code": 0, "message": "success"}},
+            {"error": {"code": "0", "msg": "OK", "type": ""}},
+            {"code": 10000, "msg": "success"},
+            {"error_code": 20000, "message": "Success."},
+        )
+    },
     "within a result": json.dumps({"success": True, "result": choice(**MESSAGE)}).encode(),
     "within a body that is a text": json.dumps({"statusCode": 200, "body": json.dumps(choice(**MESSAGE))}).encode(),
     "JSON as a text of JSON": events(*(json.dumps(json.dumps(one)) for one in (*T, STOP))),
@@ -147,6 +158,8 @@ async def test_a_charset_of_two_bytes_that_is_told_is_read(answered: Answered) -
                 {"exception": "kaputt"},
                 {"fault": {"faultstring": "kaputt"}},
                 {"code": 500, "reason": "kaputt"},
+                {"code": 10000, "msg": "kaputt"},
+                {"error": {"code": 0, "message": "kaputt"}},
             )
         ),
         pytest.param(events(*T, choice(message={"error": "kaputt"}, finish_reason="stop"), DONE), id="in a message"),
@@ -155,6 +168,23 @@ async def test_a_charset_of_two_bytes_that_is_told_is_read(answered: Answered) -
 async def test_an_error_beside_an_answer_is_its_failure(answered: Answered, body: bytes) -> None:
     with pytest.raises(TaskError, match="kaputt"):
         await answered(piecewise(http(body + events(STOP, DONE)), 500))
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"code": 10000, "msg": "success", "error_msg": "kaputt"},
+        {"code": 10000, "msg": "success", "success": False},
+        {"code": 500, "msg": "success"},
+        {"error": {"code": 500, "message": "success"}},
+        {"error": {"code": 0, "message": "success", "detail": "kaputt"}},
+        {"error": "kaputt", "code": 0, "message": "success"},
+        {"status": "failed", "code": 0, "message": "success"},
+    ],
+)
+async def test_a_success_beside_an_error_does_not_hide_it(answered: Answered, told: dict[str, Any]) -> None:
+    with pytest.raises(TaskError, match="failed within its answer"):
+        await answered(piecewise(http(events(*T, {**STOP, **told}, DONE)), 500))
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,8 @@ _ONLY_ERRORS: Final = (
 _NUMBERS: Final = ("error_code", "errorCode", "status_code", "statusCode", "code")
 _FIRST_ERROR: Final = 400
 _FAILED: Final = frozenset({"error", "failed", "failure"})
+_STATUSES: Final = frozenset(range(_FIRST_ERROR, 600))
+_SUCCEEDED: Final = frozenset({"ok", "success", "successful", "succeeded"})
 _DEEPEST: Final = 8
 _MOST: Final = 5
 
@@ -49,7 +51,11 @@ _MOST: Final = 5
 def error_in(document: dict[str, Any], answer: str) -> Any:
     """The error that a document tells; None where it tells none. A document with the member `answer` answers."""
     error = document.get("error")
-    if error and not (isinstance(error, dict) and not any(error.values()) and document.get(answer)):
+    if (
+        error
+        and not _is_success(error)
+        and not (isinstance(error, dict) and not any(error.values()) and document.get(answer))
+    ):
         # A text has its code beside it.
         return error if isinstance(error, dict) else document
     if isinstance(groq := document.get("x_groq"), dict) and groq.get("error"):
@@ -81,7 +87,7 @@ def _in_choices(choices: Any) -> Any:
     """An error that stands in a choice, in its delta or in its message."""
     for choice in choices if isinstance(choices, list) else ():
         for place in (choice, choice.get("delta"), choice.get("message")) if isinstance(choice, dict) else ():
-            if isinstance(place, dict) and place.get("error"):
+            if isinstance(place, dict) and place.get("error") and not _is_success(place["error"]):
                 return place["error"] if isinstance(place["error"], dict) else {"message": place["error"]}
     return None
 
@@ -95,7 +101,16 @@ def _beside(document: dict[str, Any]) -> Any:
     if any(document.get(name) for name in _ONLY_ERRORS) or document.get("success") is False:
         return document
     failed = str(document.get("status")).lower() in _FAILED
-    return document if failed or number >= _FIRST_ERROR else None
+    return document if failed or (number >= _FIRST_ERROR and not _is_success(document)) else None
+
+
+def _is_success(told: Any) -> bool:
+    """Whether what has the form of an error says that there is none. The status of an error says that there is one."""
+    if not isinstance(told, dict):
+        return False
+    texts = {str(told[name]).strip(" .!").lower() for name in _SAYS if told.get(name)}
+    numbers = {whole_number(told.get(name)) for name in _NUMBERS}
+    return bool(texts) and texts <= _SUCCEEDED and not numbers & _STATUSES
 
 
 def _instead_of(document: dict[str, Any]) -> Any:
