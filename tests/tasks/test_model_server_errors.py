@@ -61,7 +61,7 @@ WITHIN = {
 
 async def failed(answered: Answered, data: bytes, **settings: Any) -> TaskError:
     with pytest.raises(TaskError) as caught:
-        await answered(piecewise(data, 60), **settings)
+        await answered(piecewise(data, max(60, len(data) // 100)), **settings)
     return caught.value
 
 
@@ -89,6 +89,26 @@ async def test_ms_08_a_finish_reason_may_tell_a_failure(answered: Answered, reas
     error = await failed(answered, http(events(*HALF, delta(finish=reason), DONE)))
     assert is_retryable(error.code)
     assert "broke its answer off" in error.message
+
+
+SECRET = "Tr0ub4dor-And-3-Horses"
+
+
+@pytest.mark.parametrize(
+    ("reason", "shown"),
+    [
+        ("error" + "x" * 100_000, "errorxxx"),
+        ("Error: " + "y " * 100_000, "Error: y y"),
+        (f"UpstreamError of {SECRET}", "UpstreamError of "),
+        ("error " + "x" * 180 + f" {SECRET}", "error xxx"),
+        ("error\n\tof two\x00lines", "error of two?lines"),
+    ],
+)
+async def test_a_finish_reason_is_shown_short_and_without_secrets(answered: Answered, reason: str, shown: str) -> None:
+    error = await failed(answered, http(events(*HALF, delta(finish=reason), DONE)), api_key=SECRET)
+    assert error.message.startswith(f"the endpoint broke its answer off: {shown}")
+    assert len(error.message) < 300
+    assert "Tr0ub" not in error.message
 
 
 @pytest.mark.parametrize(

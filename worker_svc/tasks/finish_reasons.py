@@ -10,6 +10,7 @@ from typing import Final
 
 from kernel.handlers import TaskError
 from worker_svc.tasks.failures import status
+from worker_svc.tasks.refusal import Words
 
 _INTERNAL: Final = 500
 _WORDS: Final = (
@@ -25,11 +26,16 @@ _FAILED: Final = tuple((number, re.compile(f"(?:^|_)(?:{words})")) for number, w
 _HUMP: Final = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _NO_LETTERS: Final = re.compile(r"[^a-z]+")
 _LONGEST: Final = 200
+"""Letters of a name that are looked at, and shown."""
 
 
-def failure_of_reason(reason: str) -> TaskError | None:
-    """The failure that a finish reason tells; None for one that ends an answer well."""
-    name = reason.strip().lower()
-    words = _NO_LETTERS.sub("_", _HUMP.sub("_", reason.strip()[:_LONGEST]).lower()).strip("_")
+def failure_of_reason(reason: str, fit: Words) -> TaskError | None:
+    """The failure that a finish reason tells, in words that are `fit` to be shown; None for one that ends well."""
+    name = reason.strip()
+    words = _NO_LETTERS.sub("_", _HUMP.sub("_", name[:_LONGEST]).lower()).strip("_")
     number = next((known for known, word in _FAILED if word.search(words)), None)
-    return None if number is None else status(number, f"the endpoint broke its answer off: {name}")
+    if number is None:
+        return None
+    shown = fit(name)
+    shown = shown if len(shown) <= _LONGEST else f"{shown[:_LONGEST]}…"
+    return status(number, f"the endpoint broke its answer off: {shown}")

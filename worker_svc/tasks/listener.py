@@ -121,7 +121,7 @@ class Listener:
         self._streams = self._streams or is_of_stream(chunk)
         said = self._tell(self._completion.take(chunk))
         for reason in self._completion.new_reasons():
-            if (failure := failure_of_reason(reason)) is not None:
+            if (failure := failure_of_reason(reason, self._words)) is not None:
                 raise failure
         return said
 
