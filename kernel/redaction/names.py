@@ -14,7 +14,8 @@ _WORDS: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 _FOLDED: Final = str.maketrans({"\u212a": "K", "\u017f": "s", "\u0130": "I", "\u0131": "i"})
 """Letters that are another one in another case (`re.IGNORECASE` takes them for that one)."""
 _SECRET: Final = re.compile(
-    r"(?:^|-)(?:sig|signature|token|tkn|credential|cred|secret|password|passwd|passphrase|passcode|passkey|pass|pwd"
+    r"(?:^|-)(?:sig|signature|token|tkn|credential|cred|secret|password|passwd|passphrase|passcode|passkey|pass|passw|pwd"
+    r"|psw|pswd|pword|wpnonce|cf-?(?:clearance|bm)"
     r"|auth|oauth|authorization|bearer|jwt|hmac|cookie|csrf|xsrf|saml|assertion|otp|totp|psk|ticket"
     r"|hdn(?:ea|ts|tl|ta)|sid|sessid|(?:session|sess)-?(?:id|key)"
     r"|(?:api|access|secret|private|account|shared|storage|subscription|signing|encryption|master|app|application"
@@ -23,12 +24,15 @@ _SECRET: Final = re.compile(
 )
 _ENDING: Final = re.compile(
     r"(?:token|secret|password|passwd|passphrase|signature|apikey|accesskey|accesskeyid|secretkey|privatekey|authkey"
-    r"|credential|cookie|authorization|sessionid|sessid|aspsessionid[a-z]*)s?$"
+    r"|passw|pwd|psw|pswd|authtok|credential|cookie|authorization|sessionid|sessid|aspsessionid[a-z]*)s?$"
+    r"|(?:user|usr|login|admin|root|sudo|my|new|old|db|database|sql|pg|postgres|mongo|redis|key|keystore|store|truststore"
+    r"|trust|cert|client|server|proxy|http|ssl|tls|ssh|ftp|sftp|smtp|imap|mail|email|ldap|bind|wifi|rpc|web|api|app|acct"
+    r"|account)(?:pass|pw)$"
 )
 """What one word ends with in which several are run together: `authtoken`, `jsessionid`."""
-_LAST: Final = re.compile(r"(?:^|-)(?:session|sess)$")
+_LAST: Final = re.compile(r"(?:^|-)(?:session|sess|pw(?:-[0-9]+)?)$")
 """What a name that ends with it is a value of; `session-timeout` is none."""
-_PARAMETER: Final = re.compile(r"(?:^|-)(?:key|policy|code|sign|pin|ak)(?:-|$)")
+_PARAMETER: Final = re.compile(r"(?:^|-)(?:key|policy|code|sign|pin|ak|sas|tok|mac)(?:-|$)")
 _COUNT: Final = re.compile(r"tokens$", re.IGNORECASE)
 _DECODINGS: Final = 6
 """How often a text is looked at that may be percent-encoded several times over."""
@@ -36,19 +40,24 @@ _DECODINGS: Final = 6
 
 @lru_cache(4096)
 def _is_secret(name: str) -> bool:
-    joined = _joined(name)
+    return any(_is_secret_joined(joined) for joined in _joined(name))
+
+
+@lru_cache(4096)
+def _is_parameter(name: str) -> bool:
+    return any(_PARAMETER.search(joined) for joined in _joined(name))
+
+
+def _is_secret_joined(joined: str) -> bool:
     if _SECRET.search(joined) or _LAST.search(joined):
         return True
     return any(_ENDING.search(word) for word in joined.split("-"))
 
 
-@lru_cache(4096)
-def _is_parameter(name: str) -> bool:
-    return _PARAMETER.search(_joined(name)) is not None
-
-
-def _joined(name: str) -> str:
-    return "-".join(_WORDS.findall(name.translate(_FOLDED))).lower()
+def _joined(name: str) -> set[str]:
+    """The words of a name: as upper case letters part them, and as if there were none, for `ToKeN`."""
+    name = name.translate(_FOLDED)
+    return {"-".join(_WORDS.findall(spelled)).lower() for spelled in (name, name.lower())}
 
 
 _LONGEST_KNOWN: Final = 128

@@ -11,8 +11,8 @@ from kernel.redaction.shapes import HIDDEN, SHAPE_MARK, shapes
 from kernel.redaction.urls import url
 
 _STEMS: Final = (
-    "sig|token|tkn|cred|secret|pass|pwd|auth|bearer|jwt|hmac|cookie|csrf|xsrf|saml|assertion|otp|psk|ticket|hdn|sid"
-    "|sess|key|q.ak"
+    "sig|token|tkn|cred|secret|pass|pw|psw|auth|bearer|jwt|hmac|cookie|csrf|xsrf|saml|assertion|otp|psk|ticket|hdn|sid"
+    "|sess|key|q[^a-z]*ak|nonce|clearance|cf[^a-z]*bm"
 )
 """Each secret name has one of these in it."""
 _FOLDED: Final = "(?-i:[\u0130\u0131\u212a\u017f])"

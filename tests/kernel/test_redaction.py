@@ -25,15 +25,20 @@ NAMES = [
     "apikey", "X-Api-Key", "privateKey", "ticket", "casTicket", "jwt", "hmac", "cookie", "csrfToken", "XSRF-TOKEN",
     "session_id", "sessionId", "sessionid", "SID", "connect.sid", "PHPSESSID", "JSESSIONID", "ASP.NET_SessionId",
     "SAMLResponse", "client_assertion", "credentials", "Authorization", "Proxy-Authorization", "oauth_signature",
+    "ToKeN", "tOKEN", "AuThToKeN", "PaSsWoRd", "aPiKeY", "SeSsIoNiD", "pw", "PW", "pw2", "user_pw", "psw", "pswd",
+    "PSWD", "passw", "userpass", "UserPass", "dbpass", "keystorepass", "keyStorePass", "truststorepass", "rootpw",
+    "dbpwd", "cf_clearance", "CF_Clearance", "__cf_bm", "_wpnonce", "authtok",
     "password2", "edge-cache-token", "__token__", "otp", "redis_password", "sess", "userSession",
 ]  # fmt: skip
 """Names of secrets, wherever they stand."""
-PARAMETERS = ["key", "Key-Pair-Id", "Policy", "code", "sign", "ak"]
+PARAMETERS = ["key", "Key-Pair-Id", "Policy", "code", "sign", "ak", "KeY", "CoDe", "sas", "SaS", "tok", "mac"]
 """Names that are of secrets in URLs alone."""
 HARMLESS = [
     "max_tokens", "design", "signal", "keyboard", "author", "passive", "compass", "monkey", "tokenizer", "inside",
     "session-timeout", "manifest_key", "attempt", "bucket", "final_url", "status", "signed", "secretary", "passenger",
-    "expires", "X-Amz-Date", "X-Amz-Expires", "authors",
+    "expires", "X-Amz-Date", "X-Amz-Expires", "authors", "bypass", "macro", "stomach", "sasquatch", "trespass",
+    "bandpass", "stoke", "tokyo", "machine", "immac", "spw", "pwned", "cf_ray", "announce", "submit",
+    "Stock", "DeSiGn", "passwind", "multipass", "clearances", "imac",
 ]  # fmt: skip
 
 URLS = [
@@ -174,7 +179,7 @@ def test_what_has_no_mark_is_not_changed(text: str) -> None:
         "&a=", ";a=",
         "//a:", "//a:b@", "::", "hooks.slack.com/services/", "/with/key/", "SG.", "gl", "hook",
         "//", "@", "a@", "://", "http://a ", "http://h/?a=", "cookie: \n", "eyJ", "eyJaaaaaa.", "sk-",
-        "1:", "<a>",
+        "1:", "<a>", "q_", "cf_", "pw=", "ToKeN=",
         "<token>", "-----BEGIN PRIVATE KEY-----", "Aa", "AA", "_", "=", ":", "token\n", "bearer ", "{", '{"token":',
     ],
 )  # fmt: skip
