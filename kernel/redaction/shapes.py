@@ -10,7 +10,10 @@ HIDDEN: Final = "REDACTED"
 
 SHAPE_MARK: Final = (
     "eyj|sk[-_]|rk_|a[ks]ia|gh[a-z]_|github_pat_|gl[a-z]{1,6}-|xox[a-z]-|xapp-|aiza|ya29|gocspx|private key-----|hf_"
-    "|npm_|pypi-|sg\\.|whsec_|shp[a-z]{2}_|do[opr]_v1_|age-secret-key|[0-9]:[0-9a-z_-]{35}|hook|/with/key/|//[^/?#\\s]*@"
+    "|npm_|pypi-|sg\\.|whsec_|shp[a-z]{2}_|do[opr]_v1_|age-secret-key"
+    "|gsk_|r8_|rpa_|tgp_v1_|lsv2_[ps]|vercel_|vc[aikpr]_|dckr_[op]at_|glsa_|glc_ey|nfp_|sbp_|sb_secret|sntry[su]_|lin_api_|ntn_"
+    "|rnd_|figd_|ph[cx]_|pscale_|jina_|xai-|nvapi-|pplx-|csk-|tvly-|pmak-|nrak-|tskey-|sq0[ac][ts]p-|hv[bs]\\.|dp\\.[cps]"
+    "|dapi[0-9a-f]{32}|atatt3|rubygems_|[0-9]:[0-9a-z_-]{35}|hook|/with/key/|//[^/?#\\s]*@"
 )
 """What a text has at least in which a secret is known by its look; for `re` and RE2, whatever the case."""
 _MARK: Final = re.compile(SHAPE_MARK, re.IGNORECASE)
@@ -27,10 +30,17 @@ _SHAPE: Final = re.compile(
     r"|hf_[A-Za-z0-9]{16,}|npm_[A-Za-z0-9]{20,}|pypi-[A-Za-z0-9_-]{16,}"
     r"|SG\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}"
     r"|shp(?:at|ca|pa|ss)_[A-Fa-f0-9]{16,}|do[opr]_v1_[a-f0-9]{16,}|AGE-SECRET-KEY-[0-9A-Z]{16,}"
+    r"|(?:gsk|r8|rpa|nfp|sbp|sntry[su]|lin_api|ntn|rnd|ph[cx]|jina|rubygems)_[A-Za-z0-9]{16,}"
+    r"|vercel_(?:blob_rw_)?[A-Za-z0-9_]{20,}|vc[aikpr]_[A-Za-z0-9]{20,}|(?:pscale_(?:tkn|pw|oauth)|figd)_[A-Za-z0-9_-]{16,}"
+    r"|tgp_v1_[A-Za-z0-9_-]{16,}|lsv2_(?:pt|sk)_[A-Za-z0-9_]{16,}|dckr_[op]at_[A-Za-z0-9_-]{16,}"
+    r"|glsa_[A-Za-z0-9_]{16,}|glc_ey[A-Za-z0-9+/=]{16,}|sb_secret_[A-Za-z0-9_-]{16,}"
+    r"|(?:xai|nvapi|pplx|csk|tvly|PMAK|NRAK|tskey|sq0(?:atp|csp))-[A-Za-z0-9_-]{16,}"
+    r"|hv[bs]\.[A-Za-z0-9_-]{16,}|dp\.(?:pt|st|ct|sa|scim|audit)\.[A-Za-z0-9_.-]{16,}|dapi[0-9a-f]{32}(?:-[0-9])?"
+    r"|ATATT3[A-Za-z0-9_=-]{16,}"
     r"|(?:bot)?[0-9]{6,12}:[A-Za-z0-9_-]{35}"
     r")"
 )
-"""Tokens of JSON Web Tokens, of model vendors, of Stripe, AWS, GitHub, GitLab, Slack, Google, npm, PyPI and others."""
+"""JSON Web Tokens, and keys of vendors: of models, clouds, forges, registries, payments, chats and watches."""
 _HOOK: Final = re.compile(
     r"("
     r"(?:hooks\.slack(?:-gov)?\.com/(?:services|workflows|triggers)"

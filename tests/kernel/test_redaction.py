@@ -92,8 +92,22 @@ LINES = [
     f"posted to hooks.slack.com/services/T1/B1/{SECRET}, got 404",
     f"-----BEGIN RSA PRIVATE KEY-----\n{SECRET}\n-----END RSA PRIVATE KEY-----",
     f"DSN postgres://app:{SECRET}@db/app?sslmode=off", f"user={SECRET[:0]}x password={SECRET}",
+    f"glc_ey{SECRET * 3}/{SECRET}==",
 ]  # fmt: skip
+KEYS = [
+    f"{mark}{SECRET * 4}"
+    for mark in (
+        "gsk_", "xai-", "nvapi-", "r8_", "dckr_pat_", "dckr_oat_", "sk-ant-api03-", "sk-or-v1-", "pplx-", "tgp_v1_",
+        "lsv2_pt_", "lsv2_sk_", "vercel_", "vercel_blob_rw_", "vcp_", "vck_", "rpa_", "glsa_", "nfp_", "sbp_",
+        "sb_secret_", "sntrys_", "sntryu_", "lin_api_", "ntn_", "rnd_", "figd_", "phc_", "phx_", "pscale_tkn_", "jina_",
+        "csk-", "tvly-", "PMAK-", "NRAK-", "tskey-auth-", "sq0atp-", "sq0csp-", "hvs.", "hvb.", "dp.pt.", "ATATT3xF",
+        "rubygems_",
+    )
+] + [f"dapi{'0a1b2c3d' * 4}"]  # fmt: skip
+"""Keys that are known by how they look."""
 PLAIN = [
+    "gsk_id of nvapi-1, xai-chat", "r8_2", "vercel_project", "my_vcp_settings_directory_name", "hvs.path", "dp.pt.x",
+    "dapi0a1b", "pplx-70b-online", "rnd_seed", "sb_secret_name", "tgp_v1_x", "lin_api_url",
     "got https://a/b?page=2&sort=asc&width=100 twice", "max_tokens=12, total_tokens: 40", "design: ready",
     "token: unexpected end of input", "security.tenant_tokens: must name a tenant", "time 12:30:05 at step 4",
     "http://[::1]:8/", "code=DOWNLOAD_DNS key=resources/a", "the key of the job is manifests/a", "a = b, c: d",
@@ -150,6 +164,14 @@ def test_no_text_shows_a_secret(line: str) -> None:
     assert redaction.is_marked(line)
 
 
+@pytest.mark.parametrize("key", KEYS)
+def test_keys_of_vendors_are_known_by_their_look(key: str) -> None:
+    assert redaction.text(f"refused {key}, try again") == "refused REDACTED, try again"
+    assert redaction.text(f"a={key}") == "a=REDACTED"
+    assert redaction.url(f"https://h/{key}/x?a={key}") == "https://h/REDACTED/x?a=REDACTED"
+    assert redaction.is_marked(key)
+
+
 @pytest.mark.parametrize("line", PLAIN)
 def test_what_is_no_secret_is_shown_as_it_is(line: str) -> None:
     assert redaction.text(line) == line
@@ -179,7 +201,8 @@ def test_what_has_no_mark_is_not_changed(text: str) -> None:
         "&a=", ";a=",
         "//a:", "//a:b@", "::", "hooks.slack.com/services/", "/with/key/", "SG.", "gl", "hook",
         "//", "@", "a@", "://", "http://a ", "http://h/?a=", "cookie: \n", "eyJ", "eyJaaaaaa.", "sk-",
-        "1:", "<a>", "q_", "cf_", "pw=", "ToKeN=",
+        "1:", "<a>", "gsk_", "xai-", "r8_", "vercel_", "dp.pt.", "dapi0a",
+        "q_", "cf_", "pw=", "ToKeN=",
         "<token>", "-----BEGIN PRIVATE KEY-----", "Aa", "AA", "_", "=", ":", "token\n", "bearer ", "{", '{"token":',
     ],
 )  # fmt: skip
