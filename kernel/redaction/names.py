@@ -83,7 +83,7 @@ def is_secret_encoded(name: str) -> bool:
 
 def is_count(name: str, value: str) -> bool:
     """Whether it says how many tokens there are, as `max_tokens=12` does."""
-    return _COUNT.search(name) is not None and value.rstrip(".,;)").isdigit()
+    return _COUNT.search(name) is not None and value.rstrip(".,;)]}").isdigit()
 
 
 def decodings(text: str) -> list[str]:

@@ -92,6 +92,18 @@ LINES = [
     f"posted to hooks.slack.com/services/T1/B1/{SECRET}, got 404",
     f"-----BEGIN RSA PRIVATE KEY-----\n{SECRET}\n-----END RSA PRIVATE KEY-----",
     f"DSN postgres://app:{SECRET}@db/app?sslmode=off", f"user={SECRET[:0]}x password={SECRET}",
+    f"http:\\/\\/u:{SECRET}@h\\/x", f'{{"to":"https:\\/\\/{SECRET}@h\\/x"}}', f"http:\\\\/\\\\/u:{SECRET}@h\\\\/x",
+    f"https:\\/\\/h\\/?code={SECRET}", f"\\/\\/u:{SECRET}@h", f"{{'token': b'{SECRET}'}}", f"password=u'{SECRET} x'",
+    f'secret = rb"{SECRET}"', f"token%3D{SECRET}", f"a%3D1%26token%3D{SECRET}", f"%3Fpw%253D{SECRET}%26b",
+    f"%7B%22apiKey%22%3A%22{SECRET}%22%7D", f"user%5Bpassword%5D%3D{SECRET}", f"user:{SECRET}@host",
+    f"app:{SECRET}@db.example.com:5432/app", f"dsn=root:{SECRET}@tcp(127.0.0.1:3306)/db", f"u:x@{SECRET}@10.0.0.1:80",
+    f"curl -u app:{SECRET}@[::1]:80", f"api key: {SECRET}", f"the API  Key = {SECRET}", f"pass phrase: {SECRET}",
+    f"Pass Word: '{SECRET}'", f'"private key": "{SECRET}"', f"session id: {SECRET}", f"access key id: {SECRET}",
+    f"<password type='x'>{SECRET}<", f"<ns:token a='1'\n b='2' >{SECRET}</ns:token>", f"<pw><![CDATA[{SECRET}]]></pw>",
+    f'<add key="password" value="{SECRET}"/>', f'<input type="hidden" name="csrf_token" value="{SECRET}">',
+    f'name="password" value={SECRET}', f"{{'name': 'X-Api-Key', 'value': '{SECRET}'}}",
+    f'<input value="{SECRET}" id="a" name="csrf_token">', f'<meta content="{SECRET}" name="csrf-token" />',
+    f'name=\\"password\\" value=\\"{SECRET}\\"', f"\"name\": 'token', \"value\": b'{SECRET}'",
     f"glc_ey{SECRET * 3}/{SECRET}==",
 ]  # fmt: skip
 KEYS = [
@@ -106,6 +118,13 @@ KEYS = [
 ] + [f"dapi{'0a1b2c3d' * 4}"]  # fmt: skip
 """Keys that are known by how they look."""
 PLAIN = [
+    "mail to:bob2@example.com, cc:Bob.Smith@example.com", "a:b@c", "note a:b@c.d", "user:bob@example.com",
+    "at 12:30@room", "host:8080@node", "h:50051@a.b:1", "image:1.2.3@sha256:0a1b2c", "uses:checkout@v4",
+    "sip:Alice12345@example.com",
+    "owner:bob.smith@example.com,carol@example.com", "the api key of it", "pass: all of them", "api keyboard: qwerty",
+    "<a b='c'>token</a>", '<add key="colour" value="blue"/>', '<input value="7" name="page">', "width%3D100%26x%3D1",
+    "http:\\/\\/h\\/x?page=2", 'name="page" value="password"', "{'name': 'tokens', 'value': 12}", "b'x': b'y'",
+    "100%key", '<password type="none"/>gone', "git@github.com:owner/name", "ssh:git@github.com/a",
     "gsk_id of nvapi-1, xai-chat", "r8_2", "vercel_project", "my_vcp_settings_directory_name", "hvs.path", "dp.pt.x",
     "dapi0a1b", "pplx-70b-online", "rnd_seed", "sb_secret_name", "tgp_v1_x", "lin_api_url",
     "got https://a/b?page=2&sort=asc&width=100 twice", "max_tokens=12, total_tokens: 40", "design: ready",
@@ -183,6 +202,8 @@ def test_what_is_no_secret_is_shown_as_it_is(line: str) -> None:
 @example(text="--token")
 @example(text="token=")
 @example(text='token="')
+@example(text="http:\\/\\/u:p@h\\/?token=x token%3Dx api key: x u:Passw0rd@h")
+@example(text="<pw a='b'><![CDATA[x]]></pw> name='pw' value='x' <a value='x' name='pw'>")
 def test_redaction_never_fails_and_changes_nothing_twice(kind: Callable[[str], str], text: str) -> None:
     once = kind(text)
     assert kind(once) == once
@@ -202,6 +223,10 @@ def test_what_has_no_mark_is_not_changed(text: str) -> None:
         "//a:", "//a:b@", "::", "hooks.slack.com/services/", "/with/key/", "SG.", "gl", "hook",
         "//", "@", "a@", "://", "http://a ", "http://h/?a=", "cookie: \n", "eyJ", "eyJaaaaaa.", "sk-",
         "1:", "<a>", "gsk_", "xai-", "r8_", "vercel_", "dp.pt.", "dapi0a",
+        "http:\\/\\/", "\\/", "\\/\\/a:", "token%3D", "api key ", "pass ", "a:b", "a:b@",
+        "u:Pw12345@h", "a:@", "<a b ",
+        "<token a='", "<token x>", 'name="token" ', 'value="a" ', 'value="a" name="token" ', "b'", "token: b'",
+        "<a><![CDATA[", "key=token value=",
         "q_", "cf_", "pw=", "ToKeN=",
         "<token>", "-----BEGIN PRIVATE KEY-----", "Aa", "AA", "_", "=", ":", "token\n", "bearer ", "{", '{"token":',
     ],

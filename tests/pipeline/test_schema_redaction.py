@@ -28,7 +28,8 @@ PIECES = [
     "%40", "%2F%2f", "sig", "%73ig", "token", "x", "page", "api_key", "code", "authorization", "Cookie: a", "bearer ",
     "Bearer abcdefgh12", " ", "\n", "\x1c", "\u212a", "\u017f", "coo\u212aie=", "ba\u017fic abcdefgh", "é", '"', "'",
     "bas\u0131c abcdefgh", "author\u0130zation:", "<", "+",
-    "gsk_aaaaaaaaaaaaaaaa1", "ToKeN", "pw", "cf__bm", "_wpnonce",
+    "gsk_aaaaaaaaaaaaaaaa1", "ToKeN", "pw", "%3D", "\\/", ":\\/\\/", "u:Passw0rd@h", ":80",
+    "api key", "<pw a>", "name='pw'", "value='x'", ">", ":", "@", "cf__bm", "_wpnonce",
 ]  # fmt: skip
 TEXTS = st.lists(st.sampled_from(PIECES), max_size=9).map("".join)
 TASK = DownloadTask(
