@@ -22,6 +22,11 @@ _BEFORE_MAIL: Final = frozenset(
     | {"author", "sip", "sips", "xmpp", "acct", "npm", "git", "ssh", "image", "uses"}
 )
 """Words that a mail address or another name with an `@` stands after."""
+_USERS: Final = frozenset(
+    {"user", "username", "usr", "root", "admin", "administrator", "login", "guest", "app", "postgres", "mysql", "redis"}
+    | {"sa", "svc", "service", "default", "elastic", "mongo", "rabbitmq", "amqp"}
+)
+"""Users whose password may be any word, where the host has no dot as that of a mail address has."""
 _SHORTEST: Final = 6
 """A word of fewer letters is no password unless a port or a path follows the host."""
 _LONGEST_PORT: Final = 5
@@ -46,15 +51,21 @@ def _is_login(user: str, password: str, host: str, tail: str) -> bool:
         return False
     if tail:
         return len(password) >= _SHORTEST // 2
+    is_near = "." not in host
     if len(password) < _SHORTEST:
-        return False
-    return _is_no_word(password) or ("." not in host and password.isalnum() and _has_both(password))
+        return is_near and user.lower() in _USERS and len(password) > 1
+    return _is_no_word(password) or (is_near and (user.lower() in _USERS or _is_no_name(password)))
 
 
 def _is_no_word(password: str) -> bool:
     """Whether a name of a mailbox hardly looks like that."""
     is_mixed = password != password.lower() and password != password.upper()
     return (is_mixed and _has_both(password)) or re.search(r"[^\w.+-]", password) is not None
+
+
+def _is_no_name(password: str) -> bool:
+    """Whether it has a number or capital letters among its letters, and no sign as names of steps and tasks have."""
+    return password.isalnum() and (_has_both(password) or password != password.lower())
 
 
 def _has_both(password: str) -> bool:

@@ -34,7 +34,7 @@ _ESCAPED_URL: Final = re.compile(r"(?<![a-zA-Z0-9+.-])([0-9+.-]*+)([a-zA-Z][a-zA
 _ESCAPED_USER: Final = re.compile(r"(?<![\w:/\\])(\\{1,8}/\\{1,8}/)[^\\/?#\s\"'<>@:]*+:[^\\/?#\s\"'<>@]*+@")
 _HEADER: Final = re.compile(r"\b((?:proxy-)?authorization|(?:set-)?cookie)(\"?'?\s*[:=]\s*)[^\r\n]+", re.IGNORECASE)
 _BEARER: Final = re.compile(
-    r"\b((?i:bearer|basic))\s+(?:[A-Za-z0-9._~+/=-]{8,}|(?=[a-z._~+/=-]{0,7}[A-Z0-9])(?!Auth\b)[A-Za-z0-9._~+/=-]+)"
+    r"\b((?i:bearer|basic))\s+(?!=*REDACTED(?![A-Za-z0-9._~+/=-]))(?:[A-Za-z0-9._~+/=-]{8,}|(?=[a-z._~+/=-]{0,7}[A-Z0-9])(?!Auth\b)[A-Za-z0-9._~+/=-]+)"
 )
 """A short word in lower case letters is prose: `a bearer token is missing`."""
 _ASSIGNED: Final = re.compile(
@@ -75,7 +75,12 @@ _PROSE: Final = frozenset(
 
 def is_marked(line: str) -> bool:
     """Whether there may be anything to hide in a text; what has no mark is what `text` makes of it."""
-    if "://" in line or _MARKED.search(line):
+    return "://" in line or _has_credentials(line)
+
+
+def _has_credentials(line: str) -> bool:
+    """Whether `credentials` may have anything to hide."""
+    if _MARKED.search(line):
         return True
     return any(sign in line for sign in ("=", ":", ">", "%", "--")) and _STEM.search(line) is not None
 
@@ -89,7 +94,7 @@ def text(line: str) -> str:
 
 def credentials(line: str) -> str:
     """The line with credential headers, bearer tokens and the values of secret names hidden."""
-    if not is_marked(line):
+    if not _has_credentials(line):
         return line
     if "/\\" in line:
         line = _ESCAPED_USER.sub(lambda match: f"{match[1]}{HIDDEN}@", _ESCAPED_URL.sub(_escaped_url, line))

@@ -23,7 +23,8 @@ def url(text: str) -> str:
         return HIDDEN
     host = parts.netloc.rpartition("@")[2]
     netloc = f"{HIDDEN}@{host}" if "@" in parts.netloc else host
-    shown = (parts.scheme, netloc, path(parts.path), query(parts.query), _fragment(parts.fragment))
+    scheme = text[: len(parts.scheme)] if text.startswith(HIDDEN) else parts.scheme
+    shown = (scheme, netloc, path(parts.path), query(parts.query), _fragment(parts.fragment))
     return shapes(urlunsplit(shown))
 
 

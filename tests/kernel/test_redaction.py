@@ -96,6 +96,7 @@ LINES = [
     f"https:\\/\\/h\\/?code={SECRET}", f"\\/\\/u:{SECRET}@h", f"{{'token': b'{SECRET}'}}", f"password=u'{SECRET} x'",
     f'secret = rb"{SECRET}"', f"token%3D{SECRET}", f"a%3D1%26token%3D{SECRET}", f"%3Fpw%253D{SECRET}%26b",
     f"%7B%22apiKey%22%3A%22{SECRET}%22%7D", f"user%5Bpassword%5D%3D{SECRET}", f"user:{SECRET}@host",
+    f"mine:{SECRET.upper()}@h",
     f"app:{SECRET}@db.example.com:5432/app", f"dsn=root:{SECRET}@tcp(127.0.0.1:3306)/db", f"u:x@{SECRET}@10.0.0.1:80",
     f"curl -u app:{SECRET}@[::1]:80", f"api key: {SECRET}", f"the API  Key = {SECRET}", f"pass phrase: {SECRET}",
     f"Pass Word: '{SECRET}'", f'"private key": "{SECRET}"', f"session id: {SECRET}", f"access key id: {SECRET}",
@@ -191,6 +192,12 @@ def test_keys_of_vendors_are_known_by_their_look(key: str) -> None:
     assert redaction.is_marked(key)
 
 
+@pytest.mark.parametrize("login", ["user:PW@host", "root:toor@db", "postgres:postgres@db:5432/a", "me:abc@h/x"])
+def test_a_password_of_a_login_is_hidden_however_short(login: str) -> None:
+    user, _, rest = login.partition(":")
+    assert redaction.text(f"at {login}, twice") == f"at {user}:REDACTED@{rest.partition('@')[2]}, twice"
+
+
 @pytest.mark.parametrize("line", PLAIN)
 def test_what_is_no_secret_is_shown_as_it_is(line: str) -> None:
     assert redaction.text(line) == line
@@ -203,6 +210,8 @@ def test_what_is_no_secret_is_shown_as_it_is(line: str) -> None:
 @example(text="token=")
 @example(text='token="')
 @example(text="http:\\/\\/u:p@h\\/?token=x token%3Dx api key: x u:Passw0rd@h")
+@example(text="bearer =://")
+@example(text="gsk_aaaaaaaaaaaaaaaa://h/ gsk_aaaaaaaaaaaaaaaa.a:b")
 @example(text="<pw a='b'><![CDATA[x]]></pw> name='pw' value='x' <a value='x' name='pw'>")
 def test_redaction_never_fails_and_changes_nothing_twice(kind: Callable[[str], str], text: str) -> None:
     once = kind(text)
