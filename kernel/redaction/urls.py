@@ -23,9 +23,10 @@ def url(text: str) -> str:
         return HIDDEN
     host = parts.netloc.rpartition("@")[2]
     netloc = f"{HIDDEN}@{host}" if "@" in parts.netloc else host
-    scheme = text[: len(parts.scheme)] if text.startswith(HIDDEN) else parts.scheme
-    shown = (scheme, netloc, path(parts.path), query(parts.query), _fragment(parts.fragment))
-    return shapes(urlunsplit(shown))
+    shown = (parts.scheme, netloc, path(parts.path), query(parts.query), _fragment(parts.fragment))
+    scheme = text[: len(parts.scheme)]
+    whole = urlunsplit(shown)
+    return shapes(scheme + whole[len(scheme) :] if scheme.lower() == parts.scheme else whole)
 
 
 def bare_url(text: str) -> str:
