@@ -5,6 +5,7 @@ The fields come from the descriptors, so those that are still to be added are pl
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import logging
@@ -280,6 +281,9 @@ async def test_no_span_of_a_call_holds_one(spans: InMemorySpanExporter, way: str
                 _ = [event async for event in stub.WatchJob(WatchJobRequest(job_id=way), metadata=tuple(sent.items()))]
     finally:
         await server.stop()
+    async with asyncio.timeout(10):
+        while len(spans.get_finished_spans()) < 2:  # a call may end at its client first
+            await asyncio.sleep(0.01)
     _require_redacted(spans, 2)
 
 
