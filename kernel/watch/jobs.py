@@ -15,8 +15,9 @@ from typing import TypeAlias
 
 import orjson
 
+from fetchbox.errors.v1 import errors_pb2
 from fetchbox.operator.v1 import job_pb2
-from kernel.errors import no_job
+from kernel.errors import FetchboxError, no_job
 from kernel.ledger import JobEvent, JobRecord, Ledger
 from kernel.ledger.base import TERMINAL as ENDED
 from kernel.ledger.events import event_of
@@ -35,6 +36,8 @@ _LAST_NUMBER = 2**64 - 1
 """The highest that a part of the id of an entry can be."""
 IDLE_SECONDS = 15.0
 """After so long a silence the record is looked at, so that a stream ends when the record is gone."""
+_AGAIN_SECONDS = 0.5
+"""After so long a read is tried again that found Redis away."""
 _BACKFILLS = 8
 """How many watchers read their past at the same time; more would only wait for connections."""
 
@@ -146,12 +149,21 @@ class _Watcher:
                 return
 
     async def present(self, live: Subscription[JobEvent]) -> AsyncIterator[job_pb2.JobEvent]:
-        """What comes, until the job has ended and its last event is out, or its record is gone."""
+        """What comes, until the job has ended and its last event is out, or its record is gone.
+
+        While Redis is away it waits, as the feed does.
+        """
         while True:
-            async with self._turns:
-                state = await self._ledger.state(self._job_id)
-            async for past in self.past():
-                yield past
+            try:
+                async with self._turns:
+                    state = await self._ledger.state(self._job_id)
+                async for past in self.past():
+                    yield past
+            except FetchboxError as error:
+                if error.reason != errors_pb2.REASON_UNAVAILABLE:
+                    raise
+                await asyncio.sleep(_AGAIN_SECONDS)
+                continue
             if self._is_complete(state):
                 return
             async for event in self._until_terminal(live):
