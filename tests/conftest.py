@@ -95,6 +95,14 @@ def unclaimed_labels() -> None:
         vars(metric).pop("_known", None)
 
 
+@pytest.fixture(autouse=True)
+def plain_logs(pytestconfig: pytest.Config) -> None:
+    """The loggers of Spark give the handlers of pytest a formatter that asks each error for its text."""
+    logs: Any = pytestconfig.pluginmanager.getplugin("logging-plugin")
+    for handler in (logs.caplog_handler, logs.report_handler):
+        handler.setFormatter(logs.formatter)
+
+
 @pytest.fixture(scope="session")
 def valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Valkey]:
     """The Valkey of this session, its data in memory where possible. Tests that kill it start their own."""

@@ -21,15 +21,11 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(scope="session")
-def spark(pytestconfig: pytest.Config) -> Iterator["SparkSession"]:
+def spark() -> Iterator["SparkSession"]:
     """The session of Spark that all tests share: two threads, UTC, quick to start."""
     running = session(master="local[2]", quick=True, settings={"spark.sql.shuffle.partitions": "2"})
     yield running
     running.stop()
-    # Its loggers give the handlers of pytest a formatter that asks each error for its text.
-    logs: Any = pytestconfig.pluginmanager.getplugin("logging-plugin")
-    for handler in (logs.caplog_handler, logs.report_handler):
-        handler.setFormatter(logs.formatter)
 
 
 @pytest.fixture
