@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeAlias
 
 from fetchbox.flow.v1.event_pb2 import Event
@@ -25,6 +26,7 @@ from kernel.redis import keys
 from kernel.redis.clients import RedisClients
 from kernel.redis.keys import RunKey
 from kernel.watch.feed import Feed, FellBehindError, Subscription
+from kernel.watch.outages import through_outages
 
 IDLE_SECONDS = 15.0
 """After so long a silence the run is looked at, so that its tail ends when the run is gone."""
@@ -84,7 +86,7 @@ class StreamTail:
                 live.add(wanted.timeline, (await entries.last(self._clients, [wanted.timeline]))[0])
             has_begun = False
             while True:
-                is_over = await self._is_over()
+                is_over = await through_outages(self._is_over)
                 async for event in self._past():
                     yield event
                 if is_over:
@@ -123,17 +125,19 @@ class StreamTail:
 
     async def _past(self) -> AsyncIterator[Event]:
         """What the stream holds behind this tail's place."""
-        stream = self._wanted.stream
         while True:
-            async with self._turns:
-                (page,) = await entries.behind(self._clients, {stream: self._place})
-                seen = await self._sieve(page.events)
+            page, seen = await through_outages(self._page)
             for event in seen:
                 self._place = event.id
                 yield event
             self._place = page.place
             if page.is_last:
                 return
+
+    async def _page(self) -> tuple[entries.EntriesPage, list[Event]]:
+        async with self._turns:
+            (page,) = await entries.behind(self._clients, {self._wanted.stream: self._place})
+            return page, await self._sieve(page.events)
 
     async def _present(self, live: Subscription[Event]) -> AsyncIterator[Event]:
         """What comes, until the run has to be looked at."""
@@ -146,7 +150,7 @@ class StreamTail:
                 return
             if event.stream == self._wanted.stream and parse_id(event.id) > parse_id(self._place):
                 self._place = event.id
-                for seen in await self._sieve([event]):
+                for seen in await through_outages(partial(self._sieve, [event])):
                     yield seen
             if event.kind in FLOW_ENDS:
                 return

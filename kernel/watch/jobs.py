@@ -15,9 +15,8 @@ from typing import TypeAlias
 
 import orjson
 
-from fetchbox.errors.v1 import errors_pb2
 from fetchbox.operator.v1 import job_pb2
-from kernel.errors import FetchboxError, no_job
+from kernel.errors import no_job
 from kernel.ledger import JobEvent, JobRecord, Ledger
 from kernel.ledger.base import TERMINAL as ENDED
 from kernel.ledger.events import event_of
@@ -25,6 +24,7 @@ from kernel.log.offsets import START, parse_id
 from kernel.redis import keys
 from kernel.redis.clients import RedisClients
 from kernel.watch.feed import Feed, FellBehindError, Subscription
+from kernel.watch.outages import through_outages
 from kernel.watch.streams import StreamSource
 
 TERMINAL = frozenset({"done", "error", "canceled"})
@@ -36,8 +36,6 @@ _LAST_NUMBER = 2**64 - 1
 """The highest that a part of the id of an entry can be."""
 IDLE_SECONDS = 15.0
 """After so long a silence the record is looked at, so that a stream ends when the record is gone."""
-_AGAIN_SECONDS = 0.5
-"""After so long a read is tried again that found Redis away."""
 _BACKFILLS = 8
 """How many watchers read their past at the same time; more would only wait for connections."""
 
@@ -140,30 +138,27 @@ class _Watcher:
     async def past(self) -> AsyncIterator[job_pb2.JobEvent]:
         """What the stream holds after this watcher's place."""
         while True:
-            async with self._turns:
-                page = await self._ledger.events(self._job_id, self.place, PAGE)
+            page = await through_outages(self._page)
             for event in page:
                 if self._takes(event):
                     yield message(event)
             if len(page) < PAGE:
                 return
 
-    async def present(self, live: Subscription[JobEvent]) -> AsyncIterator[job_pb2.JobEvent]:
-        """What comes, until the job has ended and its last event is out, or its record is gone.
+    async def _page(self) -> list[JobEvent]:
+        async with self._turns:
+            return await self._ledger.events(self._job_id, self.place, PAGE)
 
-        While Redis is away it waits, as the feed does.
-        """
+    async def _state(self) -> tuple[str, str, str] | None:
+        async with self._turns:
+            return await self._ledger.state(self._job_id)
+
+    async def present(self, live: Subscription[JobEvent]) -> AsyncIterator[job_pb2.JobEvent]:
+        """What comes, until the job has ended and its last event is out, or its record is gone."""
         while True:
-            try:
-                async with self._turns:
-                    state = await self._ledger.state(self._job_id)
-                async for past in self.past():
-                    yield past
-            except FetchboxError as error:
-                if error.reason != errors_pb2.REASON_UNAVAILABLE:
-                    raise
-                await asyncio.sleep(_AGAIN_SECONDS)
-                continue
+            state = await through_outages(self._state)
+            async for past in self.past():
+                yield past
             if self._is_complete(state):
                 return
             async for event in self._until_terminal(live):

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from journal_rig import append_of, end, line, story
 from tail_rig import PATIENCE, Reader, TailRig, reading
 
+from cli.embedded.valkey import Valkey
 from fetchbox.flow.v1.event_pb2 import VIEW_LOGS, VIEW_RUNS, VIEW_SNAPSHOT, VIEW_STEPS, VIEW_TIMELINE, Event, View
 from flows.journal import entries
 from flows.journal.journal import stream_of
@@ -68,6 +69,29 @@ async def test_a_tail_has_everything_once_and_ends_behind_the_run(rig: TailRig, 
         assert frame.record.id
         assert frame.record.stream == stream
     assert rig.subscribers == 0
+
+
+async def test_a_tail_whose_read_finds_redis_away_waits_for_it(tmp_path: Path) -> None:
+    server = Valkey(tmp_path)
+    server.start()
+
+    async def begun() -> None:
+        """Nobody waits for it."""
+
+    async with TailRig.at(server.addr) as rig:
+        run = await rig.begin()
+        frames = rig.bus.tail(run, VIEW_TIMELINE, TailClient(lambda: None, begun))
+        assert (await anext(frames)).event == "flow.start"
+        server.kill9()
+        following = asyncio.ensure_future(anext(frames))
+        await asyncio.wait({following}, timeout=3)  # in which one that gives up would end
+        assert not following.done()
+        server.start()
+        await rig.go_on(run)
+        async with asyncio.timeout(PATIENCE):
+            assert (await following).event != "flow.start"
+        await frames.aclose()
+    server.stop()
 
 
 @pytest.mark.req("R003-2.4.03", "R003-3.4.04")

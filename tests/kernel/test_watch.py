@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from lane_rig import Rig, rig
 from lane_rig import settings as fast
 
+from cli.embedded.valkey import Valkey
 from kernel import ids
 from kernel.clock import SystemClock
 from kernel.errors import FetchboxError
@@ -176,6 +178,28 @@ async def test_a_job_that_the_caller_may_not_see_is_not_found(box: Rig, feed: Fe
     for name, may_see in ((job_id, lambda _: False), (ids.uuid7(), lambda _: True)):
         with pytest.raises(FetchboxError, match="There is no job"):
             await anext(watches.watch(name, "", lambda: None, may_see))
+
+
+async def test_a_watcher_whose_read_finds_redis_away_waits_for_it(tmp_path: Path) -> None:
+    server = Valkey(tmp_path)
+    server.start()
+    config = fast(server.addr)
+    config.redis.max_retries = 0
+    async with rig(config) as box, feeding(box.clients) as feed:
+        job_id = ids.uuid7()
+        await box.redis.hset(keys.job(job_id), mapping={"job_id": job_id, "status": "running"})
+        await write(box, job_id, "queued")
+        watching = JobWatches(box.ledger, feed, lambda _: b"{}").watch(job_id, "", lambda: None)
+        assert (await anext(watching)).type == "hello"
+        server.kill9()
+        following = asyncio.ensure_future(anext(watching))
+        await asyncio.wait({following}, timeout=0.5)  # in which one that gives up would end
+        assert not following.done()
+        server.start()
+        async with asyncio.timeout(30):
+            assert (await following).type == "queued"
+        await watching.aclose()
+    server.stop()
 
 
 @given(
