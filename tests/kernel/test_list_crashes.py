@@ -126,6 +126,16 @@ async def test_a_suspect_that_succeeds_is_forgiven(box: ListRig) -> None:
     assert await box.redis.hlen(keys.FILE_CRASHES) == 0
 
 
+async def test_one_death_is_one_crash_of_a_job_of_which_many_copies_were_held(box: ListRig) -> None:
+    job, *_ = await box.push(box.low, *[payload("twin")] * 4)
+    lane = await box.lane("w1")
+    await box.claim(lane, 4)
+    await box.die(lane)
+    await box.reaper.run()
+    assert await box.list(box.low) == [job] * 4, "none of them waits for a run alone"
+    assert await box.redis.hvals(keys.FILE_CRASHES) == [b"1"]
+
+
 async def test_a_suspect_that_is_given_back_stays_one(box: ListRig) -> None:
     (job,) = await box.push(keys.FILE_SUSPECTS, payload("suspect"))
     lane = await box.lane("w1")

@@ -9,8 +9,9 @@
 -- absent and it was last known to be alive more than ttl_ms ago; both are asked in the step that moves. One that never
 -- registered itself is registered here, half a millisecond marking it as such: it may set its heartbeat after it took
 -- a job and delete it after each, so it is known to be alive by every look that finds one.
--- A death blames all that the worker held. The last permitted run is alone, so that no innocent neighbour is a dead
--- letter: one crash below the limit a job is a suspect, and only a crash on the list `solo` counts beyond that.
+-- A death blames all that the worker held, each job once, however many copies of it were held. The last permitted run
+-- is alone, so that no innocent neighbour is a dead letter: one crash below the limit a job is a suspect, and only a
+-- crash on the list `solo` counts beyond that.
 -- An entry is pushed before it is popped: where its destination is no list it stays, behind those not yet looked at.
 local worker, ttl, left, limit = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local FIRST = 8
@@ -57,8 +58,10 @@ local function read(job)
 end
 
 -- Where a job goes: its destination, which of the counts of its queue that is, and its crashes.
-local function verdict(job, queue, alone)
-  local crashes = tonumber(redis.call('HGET', KEYS[5], redis.sha1hex(job)) or '0') + 1
+local before = {}
+local function verdict(job, name, queue, alone)
+  before[name] = before[name] or tonumber(redis.call('HGET', KEYS[5], name) or '0')
+  local crashes = before[name] + 1
   if not alone then crashes = math.min(crashes, limit - 1) end
   if crashes >= limit then return KEYS[7], 2, crashes end
   if crashes == limit - 1 then return KEYS[6], 1, crashes end
@@ -70,7 +73,8 @@ local function take(list, alone)
     left = left - 1
     local job = redis.call('LINDEX', list, -1)
     local queue, id = read(job)
-    local to, kind, crashes = verdict(job, queue, alone)
+    local name = redis.sha1hex(job)
+    local to, kind, crashes = verdict(job, name, queue, alone)
     if type(redis.pcall('LPUSH', to, job)) == 'number' then
       redis.call('RPOP', list)
       held = held - 1
@@ -81,9 +85,9 @@ local function take(list, alone)
       local place = 3 * (queue - FIRST) + 4 + kind
       out[place] = out[place] + 1
       if kind == 2 then
-        redis.call('HDEL', KEYS[5], redis.sha1hex(job))
+        redis.call('HDEL', KEYS[5], name)
       else
-        redis.call('HSET', KEYS[5], redis.sha1hex(job), string.format('%d', crashes))
+        redis.call('HSET', KEYS[5], name, string.format('%d', crashes))
       end
     else
       redis.call('LMOVE', list, list, 'RIGHT', 'LEFT')
