@@ -7,17 +7,9 @@
 -- An entry of the queue that is in no worker's hands goes with its job, and its place is free.
 -- include listed
 -- include freed
+-- include whole
+-- include tell
 local E, id = KEYS[2], string.sub(KEYS[1], 5)
--- What others wrote may be no number, or none that fits.
-local function whole(text) return text and #text <= 15 and tonumber(string.match(text, '^%d+$')) end
--- A foreign key of this name that takes no events would leave the job without its end.
-local function tell(...)
-  local added = redis.pcall('XADD', E, '*', ...)
-  if type(added) == 'table' and added.err then
-    redis.call('DEL', E)
-    redis.call('XADD', E, '*', ...)
-  end
-end
 local h = redis.call('HMGET', KEYS[1], 'status', 'rev', 'updated_ts', 'task', 'ttl_s', 'flow', 'tenant', 'created_ts', 'entry')
 if not h[1] and redis.call('EXISTS', KEYS[1]) == 0 then return {0, 'gone', 0, ''} end
 local task = h[4] or 'fetch'
@@ -30,7 +22,7 @@ local now = string.format('%d', t[1] * 1000 + math.floor(t[2] / 1000))
 redis.call('HSET', KEYS[1], 'status', 'canceled', 'updated_ts', now, 'error', ARGV[2], 'rev', (whole(h[2]) or 1) + 1)
 listed(KEYS[5], id, h[7], whole(h[8]), 'canceled')
 redis.call('ZADD', KEYS[6], now, id)
-tell('type', 'canceled', 'ts', now, 'step', ARGV[1], 'data', '{}')
+tell(E, 'type', 'canceled', 'ts', now, 'step', ARGV[1], 'data', '{}')
 local function vacate(entry)
   local Q = KEYS[7]
   local held = redis.pcall('XPENDING', Q, ARGV[4], entry, entry, 1)

@@ -3,8 +3,8 @@
 -- KEYS states
 -- ARGV each: job
 -- returns the state of each, or '' where there is no record. Job is the key of the record
+-- include whole
 -- include listed
-local function whole(text) return text and #text <= 15 and tonumber(string.match(text, '^%d+$')) end
 local out = {}
 for i, key in ipairs(ARGV) do
   local id = string.sub(key, 5)

@@ -4,15 +4,8 @@
 -- ARGV token, step, first, each: type, data
 -- returns 1, or 0 where the attempt is over: fenced, canceled or ended
 -- The events are numbered from 1 within an attempt; those that were added before are left out.
+-- include tell
 local E = KEYS[2]
--- A foreign key of this name that takes no events would leave the job without its end.
-local function tell(...)
-  local added = redis.pcall('XADD', E, '*', ...)
-  if type(added) == 'table' and added.err then
-    redis.call('DEL', E)
-    redis.call('XADD', E, '*', ...)
-  end
-end
 local h = redis.call('HMGET', KEYS[1], 'status', 'fence', 'told')
 if h[1] ~= 'running' or (h[2] or '1') ~= ARGV[1] then return 0 end
 local token, told = string.match(h[3] or '', '^(%d+):(%d+)$')
@@ -22,7 +15,7 @@ local now = string.format('%d', t[1] * 1000 + math.floor(t[2] / 1000))
 local number = tonumber(ARGV[3])
 for i = 4, #ARGV, 2 do
   if number > told then
-    tell('type', ARGV[i], 'ts', now, 'step', ARGV[2], 'data', ARGV[i + 1])
+    tell(E, 'type', ARGV[i], 'ts', now, 'step', ARGV[2], 'data', ARGV[i + 1])
     told = number
   end
   number = number + 1

@@ -7,10 +7,9 @@
 -- opened the job again has died before the entry was added: that one has left a note, which counts once it is swept.
 -- An attempt goes on without its entry while its worker has a lease, for longest_ms at most, and may end the job.
 -- Attempts and crashes so far are those of the new entry. Permitted when memory is short: the job was accepted.
+-- include whole
 local J, Q, task, id = KEYS[1], KEYS[2], ARGV[1], ARGV[2]
 local member = task .. '/' .. id
--- What others wrote may be no number, or none that fits.
-local function whole(text) return text and #text <= 15 and tonumber(string.match(text, '^%d+$')) end
 local h = redis.call('HMGET', J, 'status', 'entry', 'replays', 'flow', 'worker', 'updated_ts', 'retried', 'fence',
   'created_ts', 'task')
 local noted = redis.call('ZSCORE', KEYS[3], member)

@@ -7,17 +7,9 @@
 -- It is noted in the outbox until its entry is added: the sweep adds it where the operator dies in between.
 -- Fields and values make a record again whose time is over; without them it stays gone.
 -- include listed
+-- include whole
+-- include tell
 local J, E, id = KEYS[1], KEYS[2], string.sub(KEYS[1], 5)
--- What others wrote may be no number, or none that fits.
-local function whole(text) return text and #text <= 15 and tonumber(string.match(text, '^%d+$')) end
--- A foreign key of this name that takes no events would leave the job without its end.
-local function tell(...)
-  local added = redis.pcall('XADD', E, '*', ...)
-  if type(added) == 'table' and added.err then
-    redis.call('DEL', E)
-    redis.call('XADD', E, '*', ...)
-  end
-end
 local expected, cap = tonumber(ARGV[3]), tonumber(ARGV[4])
 local t = redis.call('TIME')
 local now = string.format('%d', t[1] * 1000 + math.floor(t[2] / 1000))
@@ -50,7 +42,7 @@ redis.call('HDEL', J, 'worker', 'delivery', 'told', 'retried', 'entry')
 if redis.call('ZADD', KEYS[3], 'NX', now, ARGV[1] .. '/' .. ARGV[2]) == 1 then
   redis.call('HINCRBY', KEYS[4], ARGV[1], 1)
 end
-tell('type', 'replayed', 'ts', now, 'step', ARGV[5], 'data', '{"replay":' .. number .. '}')
+tell(E, 'type', 'replayed', 'ts', now, 'step', ARGV[5], 'data', '{"replay":' .. number .. '}')
 redis.call('PERSIST', J)
 redis.call('PERSIST', E)
 return {'replayed', number, created}

@@ -10,17 +10,9 @@
 -- s (this attempt was recorded before) | x (fenced: a later attempt owns the job) | c (the job has ended without it).
 -- Whoever sends an end has noted before that it is to be published, as `note` does for many.
 -- include listed
+-- include whole
+-- include tell
 local J, E = KEYS[1], KEYS[2]
--- What others wrote may be no number, or none that fits.
-local function whole(text) return text and #text <= 15 and tonumber(string.match(text, '^%d+$')) end
--- A foreign key of this name that takes no events would leave the job without its end.
-local function tell(...)
-  local added = redis.pcall('XADD', E, '*', ...)
-  if type(added) == 'table' and added.err then
-    redis.call('DEL', E)
-    redis.call('XADD', E, '*', ...)
-  end
-end
 local h = redis.call('HMGET', J, 'status', 'fence', 'ttl_s', 'created_ts', 'updated_ts', 'rev', 'error', 'retried', 'flow',
   'tenant', 'deferred_ts', 'put_off')
 local status = h[1]
@@ -37,7 +29,7 @@ local now = string.format('%d', t[1] * 1000 + math.floor(t[2] / 1000))
 if ARGV[3] == 'r' then
   if h[8] ~= ARGV[1] then
     redis.call('HSET', J, 'updated_ts', now, 'retried', ARGV[1])
-    tell('type', 'retry', 'ts', now, 'step', ARGV[2], 'data', ARGV[5])
+    tell(E, 'type', 'retry', 'ts', now, 'step', ARGV[2], 'data', ARGV[5])
   end
   return {'r', status, tonumber(now), created, rev, ''}
 end
@@ -45,7 +37,7 @@ if ARGV[3] == 'd' then
   local last = whole(h[11])
   if not last or last > tonumber(now) or last + tonumber(ARGV[7]) <= tonumber(now) then
     redis.call('HSET', J, 'updated_ts', now, 'deferred_ts', now)
-    tell('type', 'deferred', 'ts', now, 'step', ARGV[2], 'data', ARGV[5])
+    tell(E, 'type', 'deferred', 'ts', now, 'step', ARGV[2], 'data', ARGV[5])
   end
   local failed = whole(h[8])
   if not failed or math.floor(failed / 1048576) < math.floor(tonumber(ARGV[1]) / 1048576) then
@@ -58,7 +50,7 @@ end
 local done = ARGV[3] == 'o'
 status, rev = done and 'done' or 'error', rev + 1
 redis.call('HSET', J, 'status', status, done and 'result' or 'error', ARGV[4], 'updated_ts', now, 'rev', rev)
-tell('type', status, 'ts', now, 'step', ARGV[2], 'data', ARGV[5])
+tell(E, 'type', status, 'ts', now, 'step', ARGV[2], 'data', ARGV[5])
 listed(KEYS[5], string.sub(J, 5), h[10], created, status)
 -- What others wrote may be no number of seconds.
 local ttl = tonumber(string.match(h[3] or '', '^%d%d?%d?%d?%d?%d?%d?$')) or 0

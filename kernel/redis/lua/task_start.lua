@@ -9,17 +9,9 @@
 -- entry is noted in the record: the audit looks whether it is still there.
 -- again is 1 where the reply of the same call may have been lost: the attempt that it began goes on.
 -- include listed
+-- include whole
+-- include tell
 local J, E = KEYS[1], KEYS[2]
--- What others wrote may be no number, or none that fits.
-local function whole(text) return text and #text <= 15 and tonumber(string.match(text, '^%d+$')) end
--- A foreign key of this name that takes no events would leave the job without its end.
-local function tell(...)
-  local added = redis.pcall('XADD', E, '*', ...)
-  if type(added) == 'table' and added.err then
-    redis.call('DEL', E)
-    redis.call('XADD', E, '*', ...)
-  end
-end
 local h = redis.call('HMGET', J, 'status', 'fence', 'worker', 'delivery', 'created_ts', 'ttl_s', 'tenant', 'trace_id',
   'rev', 'updated_ts', 'error', 'task', 'flow', 'entry')
 local status = h[1]
@@ -47,7 +39,7 @@ if h[14] ~= ARGV[7] then redis.call('HSET', J, 'entry', ARGV[7]) end
 listed(KEYS[5], string.sub(J, 5), h[7], created, 'running')
 if token ~= 1 then redis.call('HSET', J, 'fence', string.format('%d', token)) end
 if ARGV[5] ~= '0' then
-  tell('type', 'running', 'ts', now, 'step', ARGV[2], 'data', '{"attempt":' .. ARGV[5] .. '}')
+  tell(E, 'type', 'running', 'ts', now, 'step', ARGV[2], 'data', '{"attempt":' .. ARGV[5] .. '}')
 end
 -- A foreign gateway, which notes no entry, may have set the clock of both running: nothing expires under a live job.
 if not h[14] then
