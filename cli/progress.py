@@ -3,53 +3,40 @@
 import sys
 import time
 from collections.abc import Mapping
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
+from cli.bar import Bar
 from cli.output import out, stderr
 from fetchbox.operator.v1.job_pb2 import Job
 
 _LINE_SECONDS = 1.0
 
 
-class JobProgress:
-    """A context manager; give `update` to `follow`. It writes to stderr, and nothing at all with `--json`."""
+class JobProgress(Bar):
+    """Give `update` to `follow`."""
 
     def __init__(self, title: str) -> None:
-        self._title = title
-        self._bar: Progress | None = None
-        self._task = TaskID(0)
+        super().__init__(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.completed:.0f}/{task.total:.0f}"),
+            TextColumn("[red]{task.fields[failed]}"),
+            TimeElapsedColumn(),
+            total=1,
+            description=title,
+            failed="",
+        )
         self._line = ""
         self._line_at = 0.0
-
-    def __enter__(self) -> Self:
-        if sys.stderr.isatty() and not out.json:
-            columns = (
-                TextColumn("{task.description}"),
-                BarColumn(),
-                TextColumn("{task.completed:.0f}/{task.total:.0f}"),
-                TextColumn("[red]{task.fields[failed]}"),
-                TimeElapsedColumn(),
-            )
-            self._bar = Progress(*columns, console=stderr())
-            self._task = self._bar.add_task(self._title, total=1, failed="")
-            self._bar.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._bar is not None:
-            self._bar.stop()
 
     def update(self, job: Job) -> None:
         """Shows a snapshot."""
         failed = f"{job.resource_failed} failed" if job.resource_failed else ""
-        if self._bar is not None:
+        if self.shown:
             done = job.resource_completed + job.resource_failed
-            self._bar.update(self._task, completed=done, total=job.resource_total or None, failed=failed)
+            self.show(completed=done, total=job.resource_total or None, failed=failed)
             return
         line = f"{job.status}: {job.resource_completed}/{job.resource_total} stored"
         line += f", {failed}" if failed else ""

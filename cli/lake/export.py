@@ -1,16 +1,15 @@
 """`fetchbox export`: the streams into the lake."""
 
 import asyncio
-import sys
-from types import TracebackType
-from typing import TYPE_CHECKING, Annotated, Self
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
 
+from cli.bar import Bar
 from cli.command import command
 from cli.lake.problems import lake_problems, with_store
-from cli.output import out, stderr
+from cli.output import out
 from cli.serve import Role, run
 from cli.settings import settings
 
@@ -61,28 +60,13 @@ async def _once(config: "Config") -> int:
         await resources.close()
 
 
-class _Entries:
-    """A bar that counts entries, in a terminal only; it writes to stderr, and nothing at all with `--json`."""
+class _Entries(Bar):
+    """Counts entries."""
 
     def __init__(self) -> None:
-        self._bar: Progress | None = None
-        self._task = TaskID(0)
-
-    def __enter__(self) -> Self:
-        if sys.stderr.isatty() and not out.json:
-            columns = (BarColumn(), TextColumn("{task.completed:,.0f}/{task.total:,.0f} entries"), TimeElapsedColumn())
-            self._bar = Progress(*columns, console=stderr(), transient=True)
-            self._task = self._bar.add_task("", total=1)
-            self._bar.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._bar is not None:
-            self._bar.stop()
+        columns = (BarColumn(), TextColumn("{task.completed:,.0f}/{task.total:,.0f} entries"), TimeElapsedColumn())
+        super().__init__(*columns, total=1, vanishes=True)
 
     def update(self, done: int, total: int) -> None:
         """So many entries of so many are in the lake."""
-        if self._bar is not None:
-            self._bar.update(self._task, completed=done, total=max(1, total))
+        self.show(completed=done, total=max(1, total))
