@@ -79,7 +79,7 @@ class HttpOutlet(Outlet):
         """As the framing has it."""
         return self._framing.is_fleeting(message)
 
-    async def begin(self, first: Message | None, headers: Mapping[str, str], gone: Callable[[], None]) -> None:  # noqa: ARG002 - HTTP tells of a client that leaves by cancelling the request
+    async def begin(self, first: Message | None, headers: Mapping[str, str], gone: Callable[[], None]) -> None:  # noqa: ARG002 - over HTTP a client that leaves cancels the request
         """Sends the header."""
         self.response.headers.update({**headers, **_HEADERS, "Content-Type": self._framing.content_type(first)})
         await self.response.prepare(self.request)

@@ -43,7 +43,7 @@ class Running:
         await asyncio.gather(*self._running, return_exceptions=True)
 
     def _ended(self, waiter: asyncio.Future[T], task: asyncio.Task[T]) -> None:
-        """Whoever waits hears what it came to; that nobody does any more is no fault to be told of."""
+        """Passes the outcome to the waiter, if there still is one; that there is none is not logged as a fault."""
         self._running.discard(task)
         if task.cancelled():
             waiter.cancel()

@@ -103,20 +103,20 @@ def _missing(
     markers: Sequence[Marker],
     splits: Sequence[Split],
 ) -> Iterator[str]:
-    """A hole is named by a marker that counts it; what a failover lost was never there, or is told of."""
+    """A marker names and counts each gap; what a failover lost was never there, or a marker names it too."""
     gone = [key for key in records if key not in there]
     lost = [key for key in gone if any(_may_be_lost(key, records[key], split) for split in splits)]
     holes = sum(marker.missing for marker in markers if marker.reason == "hole")
     missing, most = len(gone) - len(lost), len(gone) + sum(doubtful.values())
     if not missing <= holes <= most:
-        yield f"{missing} to {most} records are not there, and markers tell of {holes}: {sorted(gone)[:3]} {markers}"
+        yield f"{missing} to {most} records are not there, and markers count {holes}: {sorted(gone)[:3]} {markers}"
     if gone or markers:
         print(f"{table}/{partition}: {missing} are not there, lost with Redis {len(lost)}, {_told(markers)}")
     if table != FLOWS.name and not any(marker.reason == "rewritten" for marker in markers):
         stream = keys.stream(BY_NAME[table].topic, partition)
         for key in there.keys() & records.keys():
             if any(_was_lost(key, records[key], stream, split) for split in splits):
-                yield f"{key} was lost by a failover after it was exported, and no marker tells of it"
+                yield f"{key} was lost by a failover after it was exported, and no marker names it"
                 return
 
 

@@ -1,7 +1,7 @@
 """The children of a service: each makes one call at a time, is kept for the next one, and dies with its service.
 
 A child is a fresh interpreter that inherits no socket but the one to its service. It has made its handlers before it is
-needed: as long as there may be more children, one of them is idle. One that does not end its work when it is told to is
+needed: as long as there may be more children, one of them is idle. A child that does not end its work when asked is
 killed, and it alone; what it has started itself is killed with it. Those that are idle for long are ended but for one.
 """
 

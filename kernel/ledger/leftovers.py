@@ -62,7 +62,7 @@ def _unread(entry: bytes, fields: Mapping[bytes, bytes]) -> _Left:
 class Leftovers:
     """Clears the queue of them. Every method raises `UNAVAILABLE` where Redis does not answer, unless it says else.
 
-    `announce` is told of jobs whose entries are about to be deleted, so that their status is published.
+    `announce` is called with the jobs whose entries are about to be deleted, and publishes their status.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
 """Structured logs: one JSON object a line on stderr, with field names from an allow-list.
 
 The allow-list keeps secrets and payloads out: a field that is not in `FIELDS` is an error in tests; in production it is
-dropped and counted (`fetchbox_log_fields_dropped_total`). What the current work is about (`kernel.telemetry.context`)
-and the ids of its span are told by themselves. On a terminal the same facts are coloured text.
+dropped and counted (`fetchbox_log_fields_dropped_total`). Every line has what the current work is about
+(`kernel.telemetry.context`) and the ids of its span. On a terminal the same facts are coloured text.
 """
 
 from __future__ import annotations
