@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from worker_svc.fetch.limits import SMALL_BYTES, ByteBudget, HostHold
+from worker_svc.fetch.limits import SMALL_BYTES, BodyHold, ByteBudget
 from worker_svc.fetch.places import STILL_SECONDS, HostBusyError, HostSlots
 
 
@@ -158,7 +158,7 @@ async def test_large_bodies_leave_room_for_small_ones() -> None:
     budget = ByteBudget(64 * SMALL_BYTES)
     large = [budget.hold() for _ in range(10)]
 
-    async def grow(hold: HostHold) -> None:
+    async def grow(hold: BodyHold) -> None:
         for size in range(SMALL_BYTES, 8 * SMALL_BYTES, SMALL_BYTES // 2):
             await hold.resize(size)
         await asyncio.Event().wait()

@@ -9,9 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
 
-from worker_svc.fetch.places import HostBusyError, HostSlots
-
-__all__ = ["BYTES_IN_FLIGHT", "FREE_BYTES", "ByteBudget", "HostBusyError", "HostHold", "HostSlots"]
+__all__ = ["BYTES_IN_FLIGHT", "FREE_BYTES", "SMALL_BYTES", "BodyHold", "ByteBudget"]
 
 BYTES_IN_FLIGHT: Final = 256 * 1024 * 1024
 """Bytes of body that all fetches of a process may hold at once, beside `FREE_BYTES` of each."""
@@ -37,7 +35,7 @@ class ByteBudget:
         self._free = total
         self._waiting: deque[_Turn] = deque()
         self._large: deque[_Turn] = deque()
-        self._exceeding: HostHold | None = None
+        self._exceeding: BodyHold | None = None
 
     @property
     def free(self) -> int:
@@ -54,11 +52,11 @@ class ByteBudget:
         finally:
             self._give(size)
 
-    def hold(self) -> HostHold:
+    def hold(self) -> BodyHold:
         """A hold of nothing yet."""
-        return HostHold(self)
+        return BodyHold(self)
 
-    async def _take(self, size: int, hold: HostHold | None) -> None:
+    async def _take(self, size: int, hold: BodyHold | None) -> None:
         large = hold is not None and hold.size + size > SMALL_BYTES
         if not self._waiting and not (large and self._large) and size <= self._room(large=large):
             self._free -= size
@@ -79,7 +77,7 @@ class ByteBudget:
         self._free += size
         self._wake()
 
-    def _back(self, hold: HostHold) -> None:
+    def _back(self, hold: BodyHold) -> None:
         """The hold that exceeds the budget has used its bytes, so that another may."""
         if self._exceeding is hold:
             self._exceeding = None
@@ -118,7 +116,7 @@ class ByteBudget:
         turn.come.set_result(None)
 
 
-class HostHold:
+class BodyHold:
     """What one body holds of a budget."""
 
     def __init__(self, budget: ByteBudget) -> None:
@@ -148,5 +146,5 @@ class _Turn:
     """Somebody who waits for bytes."""
 
     size: int
-    hold: HostHold | None
+    hold: BodyHold | None
     come: asyncio.Future[None]
