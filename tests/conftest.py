@@ -95,10 +95,10 @@ def unclaimed_labels() -> None:
         vars(metric).pop("_known", None)
 
 
-@pytest.fixture(autouse=True)
-def plain_logs(pytestconfig: pytest.Config) -> None:
-    """The loggers of Spark give the handlers of pytest a formatter that asks each error for its text."""
-    logs: Any = pytestconfig.pluginmanager.getplugin("logging-plugin")
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_call(item: pytest.Item) -> None:
+    """A logger of Spark has just given the handlers of pytest a formatter that asks each error for its text."""
+    logs: Any = item.config.pluginmanager.getplugin("logging-plugin")
     for handler in (logs.caplog_handler, logs.report_handler):
         handler.setFormatter(logs.formatter)
 
