@@ -83,7 +83,7 @@ async def test_whatever_a_server_sends_a_fetch_ends_with_an_object_or_a_code(wor
         except FetchFailure as error:
             codes.add(error.code)
 
-    numbers = iter(range(most(300) if by == "direct" else most(100)))
+    numbers = iter(range(most(300)))
 
     async def some() -> None:
         for number in numbers:
